@@ -64,7 +64,7 @@ def problems(values: dict[str, str]) -> tuple[str, ...]:
     ],
 )
 def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object) -> None:
-    """A valid value is parsed into its type."""
+    """A valid value is parsed to its type."""
     assert kind.parse(given_text) == value
 
 
@@ -114,7 +114,7 @@ def _exit(value: str) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Own:
-    """Config dataclass of a user's reporter."""
+    """Config dataclass of a user-defined reporter."""
 
     size: int = option("size", Kind("one", _defect), 1, doc="How many.")
     count: int = option("count", Kind("one", _exit), 1, doc="How many.")
@@ -197,7 +197,7 @@ def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
 
 
 def test_a_kind_s_reason_is_part_of_the_message() -> None:
-    """If the kind of a value gives a reason, the message about an invalid value contains this reason."""
+    """If a value's parser provides a reason, the message about an invalid value contains this reason."""
     (problem,) = problems({"events.thing.path": ""})
     assert problem.startswith("events.thing.path: given '' (nothing), expected the path of a file")
 
@@ -228,7 +228,7 @@ def test_all_problems_are_reported_together() -> None:
 
 
 def test_a_config_error_has_all_problems() -> None:
-    """The text of a ConfigError contains all problems, and its attribute ``problems`` lists them."""
+    """The message of a ConfigError contains all problems, and its attribute ``problems`` lists them."""
     error = ConfigError(["first", "second"])
     assert str(error) == "first; second"
     assert error.problems == ("first", "second")

@@ -38,7 +38,7 @@ def declared() -> dict[str, Option]:
 
 
 def wrong_default(shown: str, option: Option) -> bool:
-    """Return whether a documented default is wrong: pages quote the default, or explain that there is none."""
+    """Return whether a documented default is wrong: pages quote the default, or explain that the key has none."""
     if option.default is dataclasses.MISSING:
         return shown != "required"
     default = default_of(option)

@@ -54,7 +54,7 @@ def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_file_is_searched_in_spark_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is searched in SPARK_CONF_DIR, then in the conf folder of SPARK_HOME, then in that of PySpark."""
+    """The file is searched in SPARK_CONF_DIR, in the conf folder of SPARK_HOME, and in PySpark's conf folder."""
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     found = default_path()

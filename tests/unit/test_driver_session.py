@@ -38,7 +38,7 @@ SentAnswers: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
-    """Input of a session. It returns its records, and then waits until it may return the goodbye message."""
+    """Session input that returns its records, and then waits until it may return the goodbye message."""
 
     def __init__(self, *records: dict[str, Any] | bytes) -> None:
         self.closed = False
@@ -55,7 +55,7 @@ class Lines:
         return first
 
     def wake(self) -> None:
-        """Do nothing, because no test wakes the session."""
+        """Do nothing, because no test needs to wake the session."""
 
 
 def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def acknowledged(answers: SentAnswers) -> int:
 
 
 def test_held_commits_are_acknowledged_with_their_records() -> None:
-    """If commits are held, their records are acknowledged only after the delivery of the event that covers them."""
+    """If commits are held, their records are acknowledged only after the delivery of the event about these commits."""
     waits = Waits(2)
     settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
     batches = (query_progress(number) for number in range(3))
@@ -276,7 +276,7 @@ def test_a_failing_timer_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog:
     batches = (query_progress(number, timestamp=now) for number in range(2))
     with conversing(reporter, settings, application_start(), query_started(), *batches, reads=3):
         eventually(lambda: tried)
-        time.sleep(0.1)  # In this time, immediate retries would call the timer about a thousand times.
+        time.sleep(0.1)  # During this wait, immediate retries would call the timer about a thousand times.
     assert (len(tried), caplog.text.count("a timer of the translation failed; retrying")) == (1, 1)
     assert [event.attributes.get("spark.events.records.defective") for event in reporter.events][-1] == 1
 

@@ -1,4 +1,4 @@
-"""Tests that errors of spark-events can be pickled."""
+"""Tests that spark-events' errors can be pickled."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_events_of_one_builder_are_independent() -> None:
 
 
 def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, the time of an event is the time of the call of build()."""
+    """By default, an event's timestamp is the time of the build() call."""
     builder = EventBuilder("shop", "Opened")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     first = builder.build()
@@ -155,7 +155,7 @@ def test_lone_surrogates_are_replaced() -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", None, 3])
 def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
-    """Names, scopes and attribute keys must be non-empty text."""
+    """Names, scopes and attribute keys must be non-empty strings."""
     with pytest.raises(InvalidEventError, match="name: given"):
         EventBuilder("shop", name)  # type: ignore[arg-type]
     with pytest.raises(InvalidEventError, match="class_scope: given"):

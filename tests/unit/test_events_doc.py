@@ -234,7 +234,7 @@ def summed_up() -> list[Event]:
 
 
 def enriched() -> dict[str, Any]:
-    """Build the event that the driver's Python adds for an enriched batch."""
+    """Build the event that the driver's Python process adds for an enriched batch."""
     numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}, "limited": {"service": 0.1}}
     report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
     budget = Budget(1000, cost=len, price_per_1000=0.002)
@@ -293,7 +293,7 @@ def test_every_reported_attribute_is_documented_with_its_type(events: list[Event
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
-    """docs/events.md contains only attributes that an event of this test has."""
+    """docs/events.md documents only attributes that an event in this test contains."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)

@@ -17,7 +17,7 @@ def heartbeats(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_sidecar_sends_heartbeats_to_reporters_that_enable_them(tmp_path: Path) -> None:
-    """Heartbeats need no records, reach only reporters with `heartbeats`, and end with the application."""
+    """Heartbeats need no records, reach only reporters with `heartbeats`, and stop when the application ends."""
     asks, other = tmp_path / "asks.jsonl", tmp_path / "other.jsonl"
     settings = {
         "events.heartbeat.interval": "200ms",
@@ -44,7 +44,7 @@ def test_a_sidecar_sends_heartbeats_to_reporters_that_enable_them(tmp_path: Path
 def test_an_interval_that_no_reporter_uses_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, heartbeats: str, warnings: int
 ) -> None:
-    """An interval without a reporter that receives heartbeats causes a warning: `spark-events watch` would see none."""
+    """An interval without a reporter that receives heartbeats causes a warning: `spark-events watch` needs them."""
     read(
         Settings.of(
             {

@@ -1,4 +1,4 @@
-"""Tests of the packages: a wheel contains a jar of the same sources and version, or its build fails."""
+"""Tests of the packages: a wheel contains a jar of the same sources and version, or the wheel's build fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clone(tmp_path: Path) -> Path:
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     target = tmp_path / "a clone"  # The folder's name contains a space, because some users have such paths.
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():  # Skip files that were deleted since the last commit.
+        if (ROOT / name).is_file():  # Skip files that have been deleted since the last commit.
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     assert not (target / JAR).exists()

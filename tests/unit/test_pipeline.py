@@ -23,7 +23,7 @@ from spark_events.reporters.log import LogReporter
 
 
 class Collecting(Reporter):
-    """Reporter of a user, with its own key."""
+    """User-defined reporter with its own key."""
 
     @dataclasses.dataclass(frozen=True, slots=True)
     class Config:
@@ -198,7 +198,7 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
 def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
-    """If the driver waits, a mailbox of any configured size holds all events of one record.
+    """If the driver waits, a mailbox of any configured size accepts all events of one record.
 
     The dispatcher cannot wait between two events of a record.
     """
@@ -338,7 +338,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
-    """Reporters that send requests wait for further events to fill a batch. Reporters that append do not wait."""
+    """Reporters that send requests wait for further events to fill a batch. Reporters that append to files do not."""
     kinds = {
         "otlp": {},
         "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},

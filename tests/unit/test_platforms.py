@@ -136,7 +136,7 @@ def test_emr_bootstrap(root: Root, wheel: Path) -> None:
 
 
 def test_dataproc_initialization(root: Root, wheel: Path) -> None:
-    """Dataproc's script reads the wheel's address from the cluster's metadata and accepts missing extras."""
+    """Dataproc's script reads the wheel's URL from the cluster's metadata, and the extras are optional."""
     metadata = root.program("metadata", f'[[ $1 == attributes/spark-events-wheel ]] && echo "gs:/{wheel}"')
     root.run("dataproc-init.sh", METADATA=metadata)
     assert (root.prefix / "bin" / "spark-events").exists()

@@ -50,7 +50,7 @@ def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    """A formatted secret, the repr of its config, and a log line about it do not contain the secret's value."""
+    """A formatted secret, the repr of its config, and a log line about the secret do not contain its value."""
     found = read(password="s3cret")
     assert found.password is not None
     logging.getLogger(__name__).error("%s %r", found.password, found)
@@ -97,5 +97,5 @@ def test_a_confidential_value_is_not_displayed() -> None:
     ],
 )
 def test_a_password_in_a_url_is_not_displayed(text: str, shown: str) -> None:
-    """A password in a URL is removed wherever the URL is in a text, even if the password has unescaped characters."""
+    """A password in a URL is removed wherever the URL occurs in a string, even if its characters are unescaped."""
     assert without_password(text) == shown

@@ -25,7 +25,7 @@ VERSION = spark_events.__version__
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of published files.
 
-    ``make release`` fails if a second build, from the sdist, differs.
+    If a second build, from the sdist, differs, ``make release`` fails.
     """
     folder = tmp_path_factory.mktemp("release") / "dist"
     done = subprocess.run(

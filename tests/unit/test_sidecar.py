@@ -138,7 +138,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
 def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """If a circuit breaker was open in the previous sidecar, the new sidecar reports it as closed."""
+    """If a circuit breaker was open in the previous sidecar, the new sidecar reports the breaker as closed."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
@@ -308,7 +308,7 @@ def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
 
 
 def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """If the pipe closes while the driver runs, the sidecar logs an error and does not report LOST."""
+    """If the pipe closes while the driver still runs, the sidecar logs an error and does not report LOST."""
     driver.await_answer("ack", through=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -384,7 +384,7 @@ def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path)
 
 
 def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
-    """Refused connections do not delay the sidecar's end.
+    """Refused connections do not delay the sidecar's exit.
 
     The other reporter receives every event, and lost events are counted.
     """
@@ -416,7 +416,7 @@ def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path: Path, number: int) -> None:
-    """Ctrl-C and SIGTERM reach the whole process group. The sidecar must continue, to report the driver's end."""
+    """Ctrl-C and SIGTERM reach the whole process group. The sidecar must continue, to report how the driver ends."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
     driver.await_answer("ack", through=driver.send_records(application_start(), application_end("SIGTERM")))
@@ -439,7 +439,7 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
 
 
 def test_a_breaker_that_opens_at_the_end_does_not_delay_other_reporters(path: Path, errors: Path) -> None:
-    """If a breaker opens at the end, other reporters receive its event before the final report is created."""
+    """If a breaker opens during shutdown, other reporters receive its event before the final report is created."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.send_records(application_start(), query_started())
@@ -471,7 +471,7 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
 def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dispatcher: str, witness: Witness) -> None:
-    """Despite a hanging reporter, the sidecar ends at the deadline, logs the loss, and delivers to other reporters."""
+    """Despite a hanging reporter, the sidecar exits at the deadline, logs the loss, and delivers to other reporters."""
     settings = {
         "events.reporter.h.type": "fakes:HangingReporter",
         "events.reporter.audit.type": "file",

@@ -14,7 +14,7 @@ CONFIG: Any = SimpleNamespace(repo_url="https://host/repo")
 
 
 def rewritten(source: str, markdown: str) -> str:
-    """Return the text of a page after the hooks have run.
+    """Return the content of a page after the hooks have run.
 
     The page is a file in docs/, or a file that the hooks convert to a page.
     """

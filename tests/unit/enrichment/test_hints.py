@@ -113,7 +113,7 @@ def failure_in(fn: Any, given: Any) -> RowFailure:
 
 @pytest.mark.parametrize("fn", [attribute, item, spread])
 def test_a_function_of_one_row_that_receives_several(fn: Any) -> None:
-    """With batch_size, the hint names a function that uses its list like a row, but not a function of rows."""
+    """With batch_size, the hint names a function that uses its list like a row, but not one that expects rows."""
     failure = failure_in(fn, [VALUES, VALUES])
     assert ONE in hint(Plan(fn, batch_size=2), failure)
     assert not hint(Plan(attributes, batch_size=2), failure)

@@ -45,7 +45,10 @@ final class ApplicationOutcomeTest {
     is(ending("bus", stop + "Mine.onJobEnd org.apache.spark.scheduler.SparkListenerBus.doPostEvent"), "STOPPED");
   }
 
-  /** If a program's hook stops the context, the JVM's end is the outcome. If Spark stops it, Spark's reason is. */
+  /**
+   * If a program's hook stops the context, the JVM's exit determines the outcome. If Spark stops the context, Spark's
+   * reason does.
+   */
   @Test
   void endingsWhileTheJvmEnds() {
     String hooks = "java.lang.ApplicationShutdownHooks.runHooks java.lang.Shutdown.";

@@ -19,7 +19,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.launcher.JavaModuleOptions;
 import org.junit.jupiter.api.Test;
 
-/** Tests of an application's connection to its sidecar, from its opening to the application's end. */
+/** Tests of an application's connection to its sidecar, from the start of the connection to the application's end. */
 final class ConnectionTest {
   private static SparkConf conf(Path script) {
     return new SparkConf(false).set("spark.events.python", script.toString());
@@ -107,7 +107,7 @@ final class ConnectionTest {
             }));
   }
 
-  /** A second listener does not end the application. */
+  /** A second listener does not end the connection of the first. */
   @Test
   void aSecondListenerEndsNothing() throws Exception {
     withDouble(
@@ -117,7 +117,7 @@ final class ConnectionTest {
         });
   }
 
-  /** Application that stops while most of its events are still in the listener bus. */
+  /** Application that stops while most of its events are still queued in the listener bus. */
   public static final class StopsInTheMiddle {
     public static void main(String[] script) {
       SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("in the middle");
@@ -142,13 +142,13 @@ final class ConnectionTest {
         });
   }
 
-  /** With a slow reporter, the end does not wait 25 s for individual records in Spark's queue. */
+  /** With a slow reporter, the shutdown does not wait 25 s for individual records in Spark's queue. */
   @Test
   void theEndDoesNotWaitForEachRecord() throws Exception {
     theEndIsInTimeWith(SLOW);
   }
 
-  /** The application ends in time, even if its end begins while the driver waits for a missing answer. */
+  /** The application exits in time, even if its shutdown begins while the driver waits for a missing answer. */
   @Test
   void theEndDoesNotWaitForALateAnswer() throws Exception {
     theEndIsInTimeWith(SILENT);

@@ -38,7 +38,7 @@ final class EventLogTest {
     return answer;
   }
 
-  /** Events are logged in order and with their level before the log is closed. */
+  /** Before the log is closed, all events are logged in order and with their level. */
   @Test
   void eventsAreLogged() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -52,7 +52,7 @@ final class EventLogTest {
         "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
   }
 
-  /** A hanging appender blocks neither later events nor the end. close() returns the number of missing events. */
+  /** A hanging appender blocks neither later events nor the shutdown. close() returns the number of missing events. */
   @Test
   void aHangingAppenderBlocksNoThread() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
@@ -126,7 +126,7 @@ final class EventLogTest {
     is(logged, "[info event 2, warn 1, info event 3]");
   }
 
-  /** The writer thread ends after writing all events, even if close() has returned. */
+  /** The writer thread exits after writing all events, even if close() has returned. */
   @Test
   void aSlowLogLeavesNoThread() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();

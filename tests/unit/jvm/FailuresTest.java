@@ -60,7 +60,7 @@ final class FailuresTest {
     is(Failures.describe(new Awkward(new AssertionError("x"), null)).startsWith(Awkward.class.getName() + " ("), true);
   }
 
-  /** If getCause() throws, the chain ends. */
+  /** If getCause() throws, the chain of causes ends there. */
   @Test
   void aCauseThatThrowsEndsTheChain() throws Exception {
     Throwable awkward =
@@ -75,7 +75,7 @@ final class FailuresTest {
     is(recorded.path("trace").asText().contains("outer"), true);
   }
 
-  /** A long trace keeps its beginning and its end, which often names the cause. */
+  /** A long trace keeps its beginning and its last part, which often names the cause. */
   @Test
   void aLongTraceIsCut() throws Exception {
     Throwable deep = new Exception("0");

@@ -217,7 +217,8 @@ final class HandoffQueueTest {
   }
 
   /**
-   * When a sidecar dies, only evicted records that it had not acknowledged are lost and counted; other records are resent.
+   * When a sidecar dies, only evicted records that the sidecar had not acknowledged are lost and counted; other records
+   * are resent.
    */
   @Test
   void aDeathCostsOnlyEvictedRecords() throws Exception {
@@ -234,7 +235,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "r3 r4 d5");
   }
 
-  /** Dropped records are reported immediately, then at intervals, and finally before the end. */
+  /** Dropped records are reported immediately, later at intervals, and finally before the application's end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
@@ -314,7 +315,7 @@ final class HandoffQueueTest {
     is(queue.unreported(), "{routine=2}");
   }
 
-  /** A record after the application's end does not count as lost, unless the queue was closed before. */
+  /** A record after the application's end does not count as lost, unless the queue was already closed. */
   @Test
   void recordsAfterTheEndAreNotCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -415,7 +416,7 @@ final class HandoffQueueTest {
     is(queue.dropped(), 8);
   }
 
-  /** A sidecar stalls if it reads nothing while a record waits. A new sidecar has the whole timeout. */
+  /** A sidecar is stalled if it reads nothing while a record is queued. The timeout restarts with a new sidecar. */
   @Test
   void aStallNeedsAnUnreadRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -433,7 +434,7 @@ final class HandoffQueueTest {
     is(queue.hasStalledFor(0), false);
   }
 
-  /** A report of the loss replaces an unwritable record and has the same number. */
+  /** A report of the loss, with the same number, replaces an unwritable record. */
   @Test
   void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);

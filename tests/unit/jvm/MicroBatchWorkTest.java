@@ -59,7 +59,7 @@ final class MicroBatchWorkTest {
     return new Record(kind, priority, Record.Change.forget(subject), json -> {});
   }
 
-  /** A batch makes one record if all its jobs and stages succeed. */
+  /** A batch causes one record if all its jobs and stages succeed. */
   @Test
   void aBatchThatSucceedsIsOneRecord() {
     Recorder checks = new Recorder(true);
@@ -105,7 +105,7 @@ final class MicroBatchWorkTest {
     }
   }
 
-  /** Running jobs are recorded before the application's end. */
+  /** Before the application's end, running jobs are recorded. */
   @Test
   void runningJobsAreRecordedAtTheEnd() {
     Recorder checks = new Recorder(true);

@@ -117,7 +117,7 @@ final class RestoreStateTest {
     is(restored.contains("query_terminated") + " " + restored.size(), "true 2000");
   }
 
-  /** A listener that is added later receives first the application and then its queries. */
+  /** A listener that is added later receives the application first, followed by its queries. */
   @Test
   void theApplicationComesFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);

@@ -51,7 +51,7 @@ final class ShimTest {
       stages.taskEnded(stage, 0, index, outcome, UnknownReason$.MODULE$, 0, time);
     }
 
-    /** Returns the records since the last call as texts of the form "status@time running+finished". */
+    /** Returns the records since the last call as strings of the form "status@time running+finished". */
     String take() throws Exception {
       List<String> texts = new ArrayList<>();
       for (Record record : records) {
@@ -120,7 +120,7 @@ final class ShimTest {
         "a.B", message, new StackTraceElement[0], "a.B: " + message, Option.empty(), null, null, null);
   }
 
-  /** Lost output changes the status at the time of the executor's loss, not at the end of the task. */
+  /** Lost output changes the status with the timestamp of the executor's loss, not of the task's completion. */
   @Test
   void lostOutput() throws Exception {
     for (int rule = 0; rule < 4; rule++) {
@@ -311,7 +311,7 @@ final class ShimTest {
     is(settings.shutdownTimeoutMillis + " " + settings.startTimeoutMillis, "7 7");
   }
 
-  /** A file that exceeds the memory counts as unreadable. */
+  /** A file that is larger than the heap counts as unreadable. */
   @Test
   void aFileThatIsTooLarge() throws Exception {
     Path file = Files.createTempFile("large", "");
@@ -388,7 +388,7 @@ final class ShimTest {
     return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
   }
 
-  /** An application's end whose outcome is unreadable still produces the last record. */
+  /** If the outcome is unreadable, the application's end still causes the last record. */
   @Test
   void anUnreadableOutcomeStillEndsTheApplication() {
     List<String> recorded = new ArrayList<>();

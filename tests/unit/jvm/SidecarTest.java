@@ -28,8 +28,10 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of the sidecar's supervisor, using a shell script instead of the sidecar. */
 final class SidecarTest {
-  /** Script that appends its start and every line to a log file (the diary), acknowledges every line, and exits after
-   * the goodbye. */
+  /**
+   * Script that appends its start and every line to a log file (the diary), acknowledges every line, and exits after
+   * the goodbye.
+   */
   private static final String DOUBLE =
       "#!/bin/sh\n"
           + "echo start >> \"$0.diary\"\n"
@@ -93,7 +95,7 @@ final class SidecarTest {
     throw new AssertionError("there is no " + text + " in the diary");
   }
 
-  /** After an unexpected error in writing records, the sidecar is restarted and no event is lost. */
+  /** If an unexpected error occurs while records are written, the sidecar is restarted and no event is lost. */
   @Test
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
@@ -143,7 +145,7 @@ final class SidecarTest {
     sidecar.finish();
   }
 
-  /** Restarts of a sidecar that dies repeatedly are delayed even while the application ends. */
+  /** Even during the application's shutdown, restarts of a sidecar that crashes repeatedly are delayed. */
   @Test
   void restartsPauseAtTheEnd() throws Exception {
     withDouble(
@@ -182,7 +184,7 @@ final class SidecarTest {
         });
   }
 
-  /** A stall monitor that cannot start its thread raises no error. */
+  /** A stall monitor that cannot start its thread throws no exception. */
   @Test
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
@@ -205,7 +207,7 @@ final class SidecarTest {
     is(lines.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
-  /** A sidecar that reads nothing while records wait is killed once, and the kill is logged. */
+  /** A sidecar that reads nothing while records are queued is killed once, and the kill is logged. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();

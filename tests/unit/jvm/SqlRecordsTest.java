@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** Tests of the records of SQL executions' ends. */
+/** Tests of the records about the start and end of SQL executions. */
 final class SqlRecordsTest {
   private static SparkListenerEvent started(long id, long root, String description) {
     return started(id, root, description, "plan");
@@ -44,8 +44,8 @@ final class SqlRecordsTest {
   }
 
   /**
-   * Failures and the first success after a failure make records; a failure has the description of its outermost
-   * execution.
+   * Failures, and the first success after a failure, cause records. The record of a failure contains the description of
+   * the outermost execution.
    */
   @Test
   void failuresAndTheNextSuccessAreRecorded() throws Exception {
@@ -68,7 +68,9 @@ final class SqlRecordsTest {
     is(line(records.of(ended(9, "no"))).path("description").asText(), "*********(redacted)");
   }
 
-  /** A start has the lines of its plan that name tables and paths, redacted and not longer than the limit. */
+  /**
+   * The record of a start contains the plan's lines that name tables and paths, redacted and not longer than the limit.
+   */
   @Test
   void aStartNamesTablesAndPaths() throws Exception {
     SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
@@ -92,7 +94,7 @@ final class SqlRecordsTest {
     is(length, 4_096);
   }
 
-  /** A micro-batch's executions make no record of their start. */
+  /** The start of a micro-batch's executions causes no record. */
   @Test
   void aMicroBatchIsNotRecorded() throws Exception {
     SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of waits for the reporters' answers. */
 final class SyncBarrierTest {
-  /** At the end, no record is dropped while time remains, even if Spark's queue exceeds the handoff queue. */
+  /** At shutdown, no record is dropped while time remains, even if Spark's queue is larger than the handoff queue. */
   @Test
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
@@ -29,7 +29,7 @@ final class SyncBarrierTest {
         start(
             wrong,
             () -> {
-              // The reporter needs the same time for each batch of any size.
+              // The reporter needs the same time for batches of any size.
               while (running.get()) {
                 List<Record> batch = HandoffQueueTest.takeAll(queue);
                 Thread.sleep(20);

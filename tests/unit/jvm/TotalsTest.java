@@ -44,7 +44,7 @@ import scala.collection.immutable.Nil$;
 final class TotalsTest {
   private static final long T = 1_000_000;
 
-  /** A listener whose records are collected. */
+  /** Listener that collects its records. */
   private static final class Driver {
     final List<Record> records = new ArrayList<>();
     final EventsListener listener;
@@ -134,7 +134,7 @@ final class TotalsTest {
     return String.join(" ", values);
   }
 
-  /** Failed, speculative and late attempts are counted truthfully, attempts without metrics too. */
+  /** Failed, speculative and late attempts are counted correctly, including attempts without metrics. */
   @Test
   void attemptsAreCountedOnce() throws Exception {
     Driver driver = new Driver(0);
@@ -160,7 +160,7 @@ final class TotalsTest {
     is(values(totals, "cpus"), "2");
   }
 
-  /** Quantiles are those of the replay's sketch: tests/unit/bridge/test_totals.py has the same numbers. */
+  /** Quantiles equal those of the replay's sketch: tests/unit/bridge/test_totals.py contains the same numbers. */
   @Test
   void quantilesAreThoseOfTheReplay() throws Exception {
     Driver driver = new Driver(0);
@@ -189,7 +189,7 @@ final class TotalsTest {
     is(values(driver.only("application_totals"), "core_ms", "cores_now"), (400 + 800 + 400) + " 4");
   }
 
-  /** A running task counts as busy up to the record; after its stage's end, it counts when it ends. */
+  /** A running task is busy until the time of the record. If its stage has ended, the task is counted when it ends. */
   @Test
   void runningTasksAreBusyUntilTheirStageEnds() throws Exception {
     Driver driver = new Driver(1_000);
@@ -225,7 +225,7 @@ final class TotalsTest {
     is(values(driver.only("application_totals"), "stages", "stages_failed"), "1 1");
   }
 
-  /** Both senders of records follow the settings: a default of the interface would ignore them. */
+  /** Both senders of records follow the settings, because the interface's default methods would ignore the settings. */
   @Test
   void sendersOverrideTheDefaultsOfSettings() throws Exception {
     int defaults = 0;
@@ -239,7 +239,7 @@ final class TotalsTest {
     is(defaults, 3);
   }
 
-  /** A running application has totals at a stage's or job's end after each interval; they include running stages. */
+  /** After each interval, totals are recorded at the next end of a stage or job. They include running stages. */
   @Test
   void totalsFollowTheInterval() throws Exception {
     Driver driver = new Driver(1_000);
@@ -253,7 +253,7 @@ final class TotalsTest {
     JsonNode totals = driver.only("application_totals");
     is(values(totals, "final", "jobs", "stages"), "false 1 1");
     is(totals.get("totals").get("tasks").asLong(), 1);
-    // Control: without an interval, there is none before the end.
+    // Control: without an interval, there are no totals before the application's end.
     Driver quiet = new Driver(0);
     quiet.listener.onJobEnd(new SparkListenerJobEnd(0, T + 10_000_000, JobSucceeded$.MODULE$));
     is(quiet.of("application_totals").size(), 0);

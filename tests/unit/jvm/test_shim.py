@@ -58,7 +58,7 @@ def _failure(case: ElementTree.Element) -> str | None:
 
 
 def test_junit_tests_are_found() -> None:
-    """JUnit finds tests, so the pattern of their names is correct."""
+    """JUnit finds tests, so the name pattern is correct."""
     assert len(TESTS) == len(set(TESTS)) > 50
 
 

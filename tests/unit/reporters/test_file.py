@@ -175,7 +175,7 @@ print(json.dumps(errors))
 
 
 def test_a_full_disk_leaves_no_partial_line_and_no_gap(tmp_path: Path) -> None:
-    """After the undo of a write on a full disk, every event is written once and in order when space is free."""
+    """A partial write on a full disk is undone. When space is free, every event is written once and in order."""
     path = tmp_path / "events.jsonl"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], env=sidecar_environment(), capture_output=True, check=True
@@ -229,7 +229,7 @@ def test_a_folder_that_is_mounted_later_is_found(tmp_path: Path) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
-    """Replacement of flock that fails like a lock server during an outage."""
+    """Replacement for flock that fails like a lock server during an outage."""
     lock = fcntl.flock
 
     def flock(descriptor: int, operation: int) -> None:
@@ -311,7 +311,7 @@ def test_a_stale_descriptor_is_closed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
-    """A lone surrogate in an event without the checks of the builder is replaced by a question mark."""
+    """If an event bypasses the builder's checks, a question mark replaces each lone surrogate."""
     fields = {name: getattr(event(2), name) for name in Event.__struct_fields__}
     spoilt = Event(**{**fields, "body": "a\ud800b", "attributes": Attributes({"k\udfff": "v\ud800", "n": 1})})
     reporter = opened(tmp_path / "x")

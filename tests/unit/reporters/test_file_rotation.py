@@ -29,7 +29,7 @@ def opened(path: Path, **changes: Any) -> FileReporter:
 
 
 def write(reporter: FileReporter, *batches: list[Event]) -> None:
-    """Report batches as the thread of a worker does."""
+    """Report batches as a worker thread does."""
 
     async def all_of_them() -> None:
         for batch in batches:
@@ -78,7 +78,7 @@ def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
-    """A file whose last line is from another day is rotated, even if another process wrote it, or before this start."""
+    """A file whose last line is from another day is rotated, even if another process or an earlier run wrote it."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_age=86_400.0)
     write(reporter, [event(1)], [event(2)])
@@ -117,7 +117,7 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
 
 
 def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """The file is rotated even if the last possible name already exists, from a wrong clock or another program."""
+    """Even if a wrong clock or another program has created the last possible name, the file is rotated."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()
@@ -202,7 +202,7 @@ def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
 
 
 def test_a_partial_line_of_another_driver_does_not_damage_the_next_line(tmp_path: Path) -> None:
-    """If another driver left an incomplete line, the reporter writes a line break before its next line."""
+    """If the file ends with another driver's incomplete line, the reporter writes a line break before its next line."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -228,7 +228,7 @@ def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatc
     write(opened(tmp_path / "never.jsonl"), [event(1)])
     assert synced == []
     write(opened(tmp_path / "batch.jsonl", fsync="batch"), [event(1)], [event(2)])
-    # The folder is synced once, because the name of the file is new.
+    # The folder is synced once, because the file name is new.
     assert synced == [str(tmp_path), *[str(tmp_path / "batch.jsonl")] * 2]
 
 

@@ -56,12 +56,12 @@ def test_an_event_is_one_line(body: str) -> None:
     ],
 )
 def test_control_and_bidirectional_characters_are_escaped(body: str, shown: str) -> None:
-    """Control characters and bidirectional characters are escaped. Text of any language and emoji do not change."""
+    """Control characters and bidirectional characters are escaped. Text in any language and emoji do not change."""
     assert format_event(saying(body)).endswith(f"Test: {shown}")
 
 
 def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
-    """A lone surrogate in an event without the checks of the builder is replaced by a question mark."""
+    """If an event bypasses the builder's checks, a question mark replaces each lone surrogate."""
     spoilt = Event(**{**{f: getattr(event(1), f) for f in Event.__struct_fields__}, "body": "a\ud800b é"})
     LogReporter(LogConfig()).report([spoilt, event(2)])
     lines = capfd.readouterr().err.splitlines()

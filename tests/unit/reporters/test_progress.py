@@ -1,4 +1,4 @@
-"""Tests of the progress within a batch: how it resumes after a failure, and the number of rejected events."""
+"""Tests of the progress within a batch: how the batch resumes after a failure, and the number of rejected events."""
 
 from __future__ import annotations
 

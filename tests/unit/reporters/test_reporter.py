@@ -15,7 +15,7 @@ from spark_events.reporters.registry import BUILT_IN, factory, reporter_type
 
 
 class Own(Reporter):
-    """Smallest reporter of a user."""
+    """Minimal user-defined reporter."""
 
     async def report(self, events: Sequence[Event]) -> None:
         return None

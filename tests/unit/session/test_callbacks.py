@@ -89,7 +89,7 @@ def test_an_error_is_logged_and_the_next_event_is_delivered(
 def test_exits_and_cancellations_count_as_errors(
     dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
-    """SystemExit and cancellation in a callback count as errors of one call; the callback does not count as blocked."""
+    """SystemExit and cancellation in a callback count as errors in one call; the callback does not count as blocked."""
     called: list[str] = []
 
     def fails(one: Event) -> None:
@@ -181,7 +181,7 @@ def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher)
 
 
 def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback may remove itself during its last event. Neither this event nor excluded events count as lost."""
+    """A callback may remove itself while it handles an event. Neither this event nor excluded events count as lost."""
     called: list[str] = []
     over = threading.Event()
 

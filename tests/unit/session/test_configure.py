@@ -14,7 +14,7 @@ from spark_events.session.reporters import given
 
 
 class Own(Reporter):
-    """Reporter of a user in an importable module."""
+    """User-defined reporter in an importable module."""
 
     def report(self, events: Any) -> None:
         return
@@ -50,7 +50,7 @@ def test_the_default_is_one_log_reporter() -> None:
 
 
 def test_reporters_by_name() -> None:
-    """Reporters by name may be types, classes, or nested keys with values of any type."""
+    """Named reporters may be given as types, as classes, or as nested keys with values of any type."""
     audit = {
         "type": "file",
         "path": Path("/tmp/e.jsonl"),
@@ -82,7 +82,7 @@ def test_reporters_in_a_list_are_named_by_type() -> None:
 
 
 def test_a_class_without_an_import_path_stays_in_this_process() -> None:
-    """A class without an import path, for example from a notebook cell, works only with a stream in this process."""
+    """A class without an import path, for example in a notebook cell, works only with a stream in this process."""
 
     class Local(Own):
         pass

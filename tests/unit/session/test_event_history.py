@@ -38,7 +38,7 @@ def test_after_skips_earlier_events() -> None:
 
 
 def test_a_waiter_receives_every_event_despite_a_small_history() -> None:
-    """A waiting caller receives every event, even an event that a small history has already removed."""
+    """A waiting caller receives every event, even if a small history has already removed the event."""
     history = EventHistory(2)
 
     async def waits() -> str:
@@ -75,7 +75,7 @@ def test_every_waiter_is_woken() -> None:
 
 
 def test_a_timeout_lists_the_events_that_arrived() -> None:
-    """The message of a timeout contains the number of events by name and the last events, if any arrived."""
+    """The timeout message contains the number of events by name and the last events, if any arrived."""
     history = EventHistory(10)
     with pytest.raises(WaitTimeoutError, match="timed out after 0 s waiting for any event; no event arrived"):
         history.wait_for(ANY, None, 0)
@@ -89,7 +89,7 @@ def test_a_timeout_lists_the_events_that_arrived() -> None:
 
 
 def test_the_end_wakes_every_waiter_at_once() -> None:
-    """The end of the stream ends every wait without a match. Earlier events are still found."""
+    """When the stream stops, every wait without a match fails. Earlier events are still found."""
     history = EventHistory(10)
     caught: list[BaseException] = []
 

@@ -75,7 +75,7 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The way in which the driver ends determines the status and the reason. A failure also has its own event."""
+    """The way in which the driver ends determines the status and the reason. A failure also causes its own event."""
     event = ending(application_end(how))
     assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -124,7 +124,7 @@ def test_failure_after_stop_is_reported_as_such() -> None:
 
 @pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
 def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
-    """If Python is killed, the end is a warning: the outcome is unknown, but a kill is not a normal end."""
+    """If Python is killed, the end event is a warning: the outcome is unknown, but a kill is not a normal exit."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
     assert event.attributes.get("spark.app.exit_signal") == name
@@ -133,7 +133,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
-    """A provisional end is held and reported once: when the outcome is known, or when the driver has exited."""
+    """A provisional end is held, and reported once: when the outcome is known, or when the driver has exited."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
@@ -193,7 +193,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
-    """If the end of a job follows the end of its application, as in an event log, no second event is reported."""
+    """If a job's end record follows the application's, as in an event log, no second event is reported."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
@@ -253,7 +253,7 @@ def test_a_repeated_start_or_end_makes_no_event() -> None:
 
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
-    """The loss of a driver is FATAL, and the body names the running queries and jobs."""
+    """The event of a driver's loss is FATAL, and its body names the running queries and jobs."""
     translator = Translator(AT_ONCE)
     for record in (
         application_start(),

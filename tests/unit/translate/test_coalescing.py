@@ -1,4 +1,4 @@
-"""Tests of coalesced commits: per query and interval at most one event with sums, except for slow batches."""
+"""Tests of coalesced commits: at most one event with sums per query and interval, except for slow batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at(second: float) -> str:
 
 
 def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[str, Any]:
-    """Return a batch that is committed at the given number of seconds after the start."""
+    """Return a batch with its commit at the given number of seconds after the start."""
     durations = {"addBatch": 5, "triggerExecution": took}
     fields = {"numInputRows": 5, "durationMs": durations, **progress}
     return query_progress(number, timestamp=at(second - took / 1000), **fields)
@@ -123,7 +123,7 @@ def test_slow_batch_is_reported_at_once_and_separately() -> None:
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
 def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
-    """Held batches are reported before the end of their query or application, whatever the kind of end."""
+    """However a query or its application ends, its held batches are reported before the end event."""
     stream = Stream()
     events = stream.send(batch(0, 0), batch(1, 1), batch(2, 2), end)
     assert reported(events) == [(None, 0, 1), (1, 2, 2)]

@@ -1,4 +1,4 @@
-"""Tests of committed batches: each causes one event with Spark's numbers."""
+"""Tests of committed batches: each causes one event with Spark's figures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
 
 
 def test_one_row_is_one_row() -> None:
-    """For one row, the body has ``1 row``, not ``1 rows``, for one batch and for several batches."""
+    """For one batch and for several batches, the body contains ``1 row``, not ``1 rows``."""
     assert commit(numInputRows=1).body == "shop: query 'clicks' committed batch 41 in 100 ms: 1 row"
     assert counted(0, "row") == "0 rows"
     assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
@@ -62,7 +62,7 @@ def test_one_row_is_one_row() -> None:
 
 
 def test_the_time_of_a_commit_is_the_end_of_its_trigger() -> None:
-    """The time of a commit event is the end of its trigger. Spark's timestamp is the start of the trigger."""
+    """The timestamp of a commit event is the end of the trigger. Spark's timestamp is the start of the trigger."""
     assert commit().observed_ts_millis == 1_795_263_271_000 + 100
 
 
@@ -109,7 +109,7 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
     ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
 )
 def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
-    """The attribute of an offset is the JSON text in the checkpoint. A null offset is omitted."""
+    """The attribute of an offset is the JSON string in the checkpoint. A null offset is omitted."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     (source,) = json.loads(str(event.attributes["spark.batch.sources"]))
     offsets = {} if shown is None else {"offset_from": shown, "offset_to": shown}
@@ -125,7 +125,7 @@ def test_a_huge_offset_is_truncated_with_a_mark() -> None:
 
 
 def test_each_source_has_its_entry() -> None:
-    """All sources are one JSON text, in the query's order, so a backend indexes only one attribute."""
+    """All sources are in one JSON string, in the query's order, so a backend indexes only one attribute."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
     left, right = json.loads(str(commit(sources=sources).attributes["spark.batch.sources"]))
     assert (left, right) == ({"description": "left", "rows": 2}, {"description": "right", "rows": 3})
@@ -164,7 +164,7 @@ def test_progress_without_a_sink_or_sources_is_not_an_error() -> None:
 
 
 def test_state_is_summed_over_the_operators() -> None:
-    """The rows, memory and late rows of all stateful operators are added up."""
+    """The rows, memory and late rows of all stateful operators are summed."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
         "spark.state.operators": 2,
@@ -193,7 +193,7 @@ def test_the_checkpointed_size_is_reported_if_it_is_measured(stores: list[Any], 
 
 
 def test_watermark_is_the_text_of_the_progress() -> None:
-    """The event contains the watermark and the event times as texts, unchanged from Spark's progress."""
+    """The event contains the watermark and the event times as strings, unchanged from Spark's progress."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
     assert event.attributes["spark.watermark.time"] == "2026-01-01T00:00:50.000Z"
     assert event.attributes["spark.batch.event_time_max"] == "2026-01-01T00:01:00.000Z"
@@ -245,7 +245,7 @@ def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
 
 
 def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
-    """The commits of an interval are one event with their number, their sums and the range of their offsets."""
+    """The commits of an interval cause one event with their number, their sums and the range of their offsets."""
     source = {"description": "S", "numInputRows": 5}
     records = [
         at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),
@@ -283,7 +283,7 @@ def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
 
 
 def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """If the clock is set back, a held commit is reported when an idle report of its query has the new time."""
+    """If the clock is set back, a held commit is reported at the first idle report of its query with the new time."""
     translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:

@@ -1,4 +1,4 @@
-"""Tests of labels of failures, and of failure enrichers that users write."""
+"""Tests of failure labels, and of user-defined failure enrichers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events.translate.user_code import UserCode
 
 
 class Team:
-    """Failure enricher of a user."""
+    """User-defined failure enricher."""
 
     def enrich(self, failure: FailureContext) -> Mapping[str, str]:
         return {"team": "shop", "root": failure.root_type}
@@ -141,13 +141,13 @@ def test_a_name_without_an_enricher_is_an_invalid_setting(name: str) -> None:
     [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
 )
 def test_a_sqlstate_decides_the_label(state: str, label: str) -> None:
-    """The class of the SQLSTATE determines the label: 53 means resources, 58 the system, 22 data."""
+    """The SQLSTATE's class determines the label: 53 means resources, 58 the system, 22 data."""
     found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
     assert found.attributes["failure.label.type"] == label
 
 
 def test_an_error_in_the_user_s_jvm_code_is_a_user_error_with_location() -> None:
-    """If Spark called the user's JVM code, the location is the innermost frame of the main class's organisation."""
+    """If Spark called the user's JVM code, the location is the innermost frame in the main class's organisation."""
     trace = (
         "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
         "Caused by: java.util.NoSuchElementException: None.get\n"
@@ -165,7 +165,7 @@ def test_an_error_in_the_user_s_jvm_code_is_a_user_error_with_location() -> None
 
 
 def test_error_in_spark_code_is_not_a_user_error() -> None:
-    """An error in Spark's code is not a user error, even if the trace has a user's frame outside Spark's frames."""
+    """Even if the trace contains a user's frame outside Spark's, an error in Spark's code is not a user error."""
     trace = (
         "java.lang.NullPointerException\n\tat org.apache.spark.A.b(A.scala:1)\n\tat com.acme.Main.main(Main.java:3)\n"
     )
@@ -177,7 +177,7 @@ def test_error_in_spark_code_is_not_a_user_error() -> None:
 
 
 def test_text_in_brackets_is_not_an_error_class() -> None:
-    """Text in brackets is an error class only if it has an underscore. The cause's class replaces its wrapper's."""
+    """A bracketed word is an error class only if it contains an underscore. A cause's class replaces its wrapper's."""
     assert Diagnostics().of_text("a.B: [ERROR] [ORDERS] bad").error_type == "a.B"
     wrapped = "a.B: [TASK_WRITE_FAILED] x\nCaused by: a.C: [DIVIDE_BY_ZERO] y"
     assert Diagnostics().of_text(wrapped).error_type == "DIVIDE_BY_ZERO"

@@ -79,13 +79,13 @@ def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
 
 
 def test_a_released_executor_is_not_a_warning() -> None:
-    """If dynamic allocation releases an executor, the event is not a warning."""
+    """If dynamic allocation releases an executor, the event has no warning severity."""
     _, (event,) = translated([application_start(), removed(reason="Executor killed by driver.", tasks=0, stages=[])])
     assert (event.severity.value, event.attributes["spark.status.new"]) == ("DEBUG", "REMOVED")
 
 
 def test_more_than_the_limit_is_counted() -> None:
-    """Executors above the limit are one event with their number, after a minute or at the application's end."""
+    """After a minute or at the application's end, one event contains the number of executors above the limit."""
     records = [removed(str(number), START + number) for number in range(30)]
     translator, events = translated([application_start(), *records], most=3)
     assert len(events) == 3
@@ -107,7 +107,7 @@ def test_no_events_without_a_limit() -> None:
 
 
 def test_an_executor_before_the_application_s_start_is_reported_after_it() -> None:
-    """The event of an executor waits for the application's start, so that it contains the application's name."""
+    """The event of an executor is held until the application's start, so that it contains the application's name."""
     translator = Translator()
     assert translator.translate(decoded({"at": START, **added()})) == []
     started, executor = translator.translate(decoded(application_start()))

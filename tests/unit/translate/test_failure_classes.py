@@ -1,4 +1,4 @@
-"""Tests of failure classes with real texts of failures and their sources."""
+"""Tests of failure classes with real failure messages and their sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def corpus() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
-    """At least nine of ten real failures receive the class that a person chose for them."""
+    """At least nine of ten real failures receive the class that was assigned to them by hand."""
     texts = [text for text in corpus() if text["round"] == name]
     wrong = [
         (text["source"], text["class"], found)
@@ -54,7 +54,7 @@ def test_the_page_lists_every_class_with_its_retry() -> None:
 
 
 def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
-    """For an unknown cause, failure.retry_useful is missing instead of false, so that a value is always reliable."""
+    """If the cause is unknown, failure.retry_useful is missing instead of false, so that a value is always reliable."""
     lost = Diagnostics().of_text("ExecutorLostFailure (executor 3 exited) Reason: heartbeat timed out").attributes
     assert (lost["failure.class"], lost["failure.retry_useful"]) == ("EXECUTOR_LOST", True)
     unknown = Diagnostics().of_text("java.io.IOException: odd").attributes

@@ -1,4 +1,4 @@
-"""Tests of the analysis of failures, with texts of real Spark versions (see fixtures/README.md)."""
+"""Tests of the analysis of failures, with messages from real Spark versions (see fixtures/README.md)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_exception_type_is_the_outermost_exception(name: str, outermost: str, st
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
 def test_the_message_has_no_stack_frames(name: str) -> None:
-    """The message of a failure ends before its first frame. The stack trace is the whole text."""
+    """A failure's message ends before the first frame. The stack trace is the whole string."""
     found = diagnosis(name)
     assert "\tat org.apache" not in str(found.attributes["exception.message"]).partition("most recent failure")[0]
     parsed = record(name)
@@ -136,7 +136,7 @@ def events_of(*names_or_records: Any) -> list[Event]:
 
 
 def test_a_failed_job_has_its_call_site() -> None:
-    """The body of a failed job contains the job's number, call site and cause."""
+    """The body of a failed job's event contains the job's number, call site and cause."""
     start = JobStart(job_id=6, time=1, properties={"callSite.short": "collect at /app/job.py:21"})
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
     assert event.body == (
@@ -180,7 +180,7 @@ def test_job_cancelled_by_stop_makes_no_event() -> None:
     ],
 )
 def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, count: int) -> None:
-    """If a job is cancelled without stop(), it is reported as the cause of its query's failure."""
+    """If a job is cancelled without stop(), the cancellation is reported as the cause of its query's failure."""
     query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
     start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     message = f"[SPARK_JOB_CANCELLED] Job 6 cancelled {why} SQLSTATE: XXKDA"
@@ -220,7 +220,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
     ],
 )
 def test_the_error_of_a_call_to_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
-    """The cause of an error of py4j is the error in the JVM. The location is the line of the Python call."""
+    """The cause of a py4j error is the error in the JVM. The location is the line of the Python call."""
     message = CALLED.format(java=java)
     text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {message}"
     found = Diagnostics([TypeEnricher()]).of_text(text)
@@ -316,13 +316,13 @@ def test_no_line_of_the_jar_is_user_code() -> None:
 
 
 def test_call_without_java_trace_is_its_own_cause() -> None:
-    """If an error of py4j has no Java trace, for example because of truncation, this error is the cause."""
+    """If a py4j error contains no Java trace, for example because of truncation, this error is the cause."""
     text = CALLED.partition("\n: ")[0]
     assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
 def test_a_long_trace_is_truncated_with_a_mark() -> None:
-    """A long trace keeps its beginning and its end, which contain the causes. An attribute marks the truncation."""
+    """A long trace keeps its first and last parts, which contain the causes. An attribute marks the truncation."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
     found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
@@ -353,7 +353,7 @@ def test_any_text_is_diagnosed(text: str) -> None:
 
 
 def test_an_explicit_error_class_has_precedence() -> None:
-    """Spark's explicit error class has precedence over the text."""
+    """Spark's explicit error class has precedence over an error class in the message."""
     found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
     assert (found.error_type, found.attributes["failure.sql_state"]) == ("OUTER_CLASS", "XX000")
 
@@ -375,7 +375,7 @@ def test_the_first_of_chained_python_errors_is_the_root() -> None:
 @pytest.mark.parametrize("kind", ["ValueError", "collect.<locals>.PaymentError", "acme.errors.Zahlungsfehler"])
 @pytest.mark.parametrize("frames", ["", "\tat org.apache.spark.A.b(A.scala:1)\n"])
 def test_a_python_message_does_not_replace_the_root_cause(kind: str, frames: str) -> None:
-    """Lines in a Python message that look like a cause do not replace the root cause: the line after the frames."""
+    """Lines in a Python message that look like a cause do not replace the root cause, the line after the frames."""
     message = "payment failed\nCaused by: com.acme.Bank: no money\njava.lang.Error: x\nmore\n"
     text = (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
@@ -433,7 +433,7 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
 def test_a_python_worker_that_crashed_is_the_root_cause(
     rest: str, message: str, location: str | None, label: str
 ) -> None:
-    """If a Python worker crashes, the crash is the cause, not the closed socket. A kill's exit code means memory."""
+    """If a Python worker crashes, the crash is the cause, not the closed socket. After a kill, the cause is memory."""
     found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
     cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){message}"
     assert found.attributes["failure.root_cause"] == cause

@@ -29,7 +29,7 @@ def beats(made: Translator, now: int) -> list[Event]:
 
 
 def test_the_first_heartbeat_follows_the_start_at_once() -> None:
-    """The first heartbeat follows the start at once, so that its receiver knows the interval from the beginning."""
+    """The first heartbeat follows the start at once, so that the receiver knows the interval from the beginning."""
     made = translator(application_start())
     assert made.next_deadline is not None
     assert made.next_deadline <= START

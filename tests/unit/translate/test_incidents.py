@@ -90,7 +90,7 @@ def removed(reason: str) -> dict[str, Any]:
 PROGRAM_FAILED = application_end("PROGRAM_FAILED", program_exit_code=1)
 STREAMING = [query_started(name="book-payments"), query_progress(0, name="book-payments")]
 FAILED = "shop: application failed with exit code 1: "
-#: For each kind of failure: its records, and the body of its alarm, or None without an alarm.
+#: For each kind of failure: the records, and the body of the alarm, or None if there is no alarm.
 KINDS: dict[str, tuple[Records, str | None]] = {
     "udf error": ([*failed_job(UDF), PROGRAM_FAILED], f"{FAILED}job 4 failed: {BOOKED}"),
     "analysis error": (
@@ -203,7 +203,7 @@ def test_an_event_of_the_program_keeps_its_severity() -> None:
 
 
 def test_a_flood_of_events_after_a_failure_does_not_wait() -> None:
-    """If very many events follow a failure, they are released early: a mailbox must be able to hold all of them."""
+    """If very many events follow a failure, they are released early, because they must fit into a mailbox."""
     translator = Translator()
     records = [query_started(), *failed_job(UDF), *map(query_progress, range(600))]
     released = [len(translator.translate(decoded(record))) for record in story(records)]
@@ -250,7 +250,7 @@ def test_a_killed_sidecar_s_successor_makes_the_held_events_again(kind: str) -> 
 
 
 def test_a_higher_level_belongs_to_the_alarm_for_a_minute() -> None:
-    """For one minute, a failure at a higher level belongs to the previous alarm. Later, it is a new alarm."""
+    """For one minute, a failure at a higher level belongs to the previous alarm. A later failure is a new alarm."""
     for after, expected in ((30_000, 1), (90_000, 2)):
         end = {**PROGRAM_FAILED, "at": START + after, "time": START + after}
         events = translate([*failed_job(UDF), end])
@@ -370,7 +370,7 @@ def test_links_of_a_failure() -> None:
     ],
 )
 def test_the_fingerprint_ignores_varying_parts(one: str, other: str) -> None:
-    """The fingerprint ignores ids, numbers, addresses, folders, and the line number in the user's code."""
+    """The fingerprint ignores ids, numbers, memory addresses, folders, and the line number in the user's code."""
     frame, moved = "/jobs/payments.py:16 in book", "/home/ada/payments.py:21 in book"
     assert fingerprint("a.B", one, frame) == fingerprint("a.B", other, moved)
 

@@ -140,7 +140,7 @@ def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Sev
 
 @pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])
 def test_stage_ended_by_another_failure_is_not_reported(reason: str | None) -> None:
-    """If a stage ended because of another failure, it is not reported: the event of the job contains the cause."""
+    """A stage that ended because of another failure is not reported, because the job's event contains the cause."""
     assert translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason)) == []
 
 

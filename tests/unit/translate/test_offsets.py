@@ -1,4 +1,4 @@
-"""Tests of source offsets: partitions and lag in Kafka's format, and text in any format."""
+"""Tests of source offsets: partitions and lag in Kafka's format, and offsets in any other format."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_offset_that_is_not_json_causes_no_error(text: bytes) -> None:
 
 
 def test_lag_is_the_unread_part() -> None:
-    """The lag counts all partitions, including new ones, but not partitions that were reset to an earlier offset."""
+    """The lag includes all partitions, even new ones, but not partitions that were reset to an earlier offset."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 

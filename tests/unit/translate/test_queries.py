@@ -36,7 +36,7 @@ def test_start_has_the_time_of_the_query() -> None:
 
 
 def test_an_invalid_timestamp_is_replaced_by_the_time_of_the_record() -> None:
-    """If a query's timestamp cannot be parsed, the event has the time at which the shim received it."""
+    """If a query's timestamp cannot be parsed, the event contains the time at which the shim received the query."""
     (event,) = translate(query_started(timestamp="yesterday"))
     assert event.observed_ts_millis == START + 1
 
@@ -83,14 +83,14 @@ def test_a_failed_query_has_its_last_offsets() -> None:
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_run() -> None:
-    """Late records of an earlier run do not end the current run of the query."""
+    """Late records about an earlier run do not end the query's current run."""
     *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
     assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")
     assert (change(last), last.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r2")
 
 
 def test_a_new_run_of_the_same_query_is_a_restart() -> None:
-    """A known query id with a new run id continues from the last status, and is marked as a restart."""
+    """The first event of a known query id with a new run id contains the last status, and is marked as a restart."""
     *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
     assert change(event) == ("FAILED", "RUNNING")
     assert event.body == "shop: query 'clicks' restarted"

@@ -55,7 +55,7 @@ def test_the_first_commit_of_each_run_closes_the_query() -> None:
 
 
 def test_a_successful_end_closes_incidents_without_a_failure_in_this_run() -> None:
-    """A successful end closes the incidents of named job groups, and of queries without a failure in this run."""
+    """An application's success closes incidents of named job groups, and of queries that did not fail in this run."""
     groups = ["nightly", "0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "nightly"]
     jobs = [
         {"kind": "job_start", "job_id": n, "time": START, "properties": {"spark.jobGroup.id": group}}

@@ -1,4 +1,4 @@
-"""Tests of SQL that fails in the driver: its event, and its use as the reason for a failed application."""
+"""Tests of SQL that fails in the driver: the event, and the use as the reason for an application's failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def failures(*records: dict[str, Any]) -> list[Event]:
 
 
 def test_sql_that_fails_without_a_job_is_reported() -> None:
-    """A failed SQL execution without a job has a class, a message and a location.
+    """The event of a failed SQL execution without a job contains a class, a message and a location.
 
     Its event is a warning, because the program may catch the exception.
     """
@@ -104,7 +104,7 @@ def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
 
 
 def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> None:
-    """If the end of its job is missing, a failed SQL execution is reported at the application's end."""
+    """If its job's end record is missing, a failed SQL execution is reported at the application's end."""
     start, _ = job()
     assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
 

@@ -11,7 +11,7 @@ TABLES = {"application": APPLICATION, "query": QUERY, "job": JOB, "stage": STAGE
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_next_status_is_defined(table: Transitions) -> None:
-    """Every status has an entry in the table, and no status has a transition to itself."""
+    """The table contains every status, and no status has a transition to itself."""
     for status, following in table.items():
         assert following <= table.keys()
         assert status not in following
@@ -30,7 +30,7 @@ def test_invalid_transition_changes_nothing(table: Transitions) -> None:
 
 @pytest.mark.parametrize(("name", "ends"), [("application", 5), ("query", 2), ("job", 3), ("stage", 0)])
 def test_final_statuses_are_final(name: str, ends: int) -> None:
-    """Final statuses of applications, query runs and jobs do not change. Tasks of a finished stage may run again."""
+    """Final statuses of applications, query runs and jobs do not change. A finished stage may run tasks again."""
     over = [value for value in TABLES[name] if Status(TABLES[name], value).is_over]
     assert len(over) == ends
     assert not Status(TABLES[name]).is_over

@@ -45,7 +45,7 @@ from spark_events.translate.translator import Translator
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 GIB = 1 << 30
 LOGS = ROOT / "tests/unit/bridge/fixtures"
-#: Totals of a stage of 100 s that has no problem.
+#: Totals of a 100 s stage without a problem.
 SOUND: dict[str, Any] = {
     "tasks": 200,
     "task_ms": 350 * SECOND,
@@ -100,7 +100,7 @@ def summaries(*records: dict[str, Any], config: TranslateConfig = AT_ONCE) -> li
 
 # --- thresholds ---------------------------------------------------------------------------------
 
-#: Totals that just reach the threshold and have the problem, and totals that just miss the threshold.
+#: Totals that just reach the threshold, and therefore have the problem, and totals that just miss the threshold.
 LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "skew": (
         {"duration_p50_ms": 6 * SECOND, "duration_max_ms": 30 * SECOND},
@@ -120,7 +120,7 @@ LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_a_problem_begins_at_its_threshold(kind: str) -> None:
-    """At the documented default, a stage has exactly this problem. If it just misses the default, it has none."""
+    """At the documented default, a stage has exactly this problem. A stage that just misses the default has none."""
     has, has_not = LIMITS[kind]
     assert kinds(has) == [kind]
     assert kinds(has_not) == []
@@ -227,7 +227,7 @@ def test_the_thresholds_of_tiny_tasks_are_settings() -> None:
 
 @pytest.mark.parametrize("value", ["-1", "1e3", "free", "0.05 EUR", "1,5"])
 def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
-    """The message quotes the key, the value and the allowed values."""
+    """The message about an invalid setting contains the key, the value and the allowed values."""
     given = Settings.of({"events.summary.core-hour-price": value})
     read(given)
     with pytest.raises(ConfigError, match=r"events\.summary\.core-hour-price.*a decimal number"):
@@ -242,7 +242,7 @@ def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
     ],
 )
 def test_durations_have_two_units(millis: int, text: str) -> None:
-    """Durations are tested just below and at each change of the unit."""
+    """Durations are tested just below each change of the unit and at the change."""
     assert took(millis) == text
 
 
@@ -301,7 +301,7 @@ def test_a_summary_opens_no_incident() -> None:
 
 
 def test_a_stage_without_totals_has_no_summary() -> None:
-    """A stage without totals has no summary: the listener was added while it ran, or the shim is older.
+    """A stage without totals has no summary: the listener was added while the stage ran, or the shim is older.
 
     A repeated end of a stage causes no second summary.
     """
@@ -342,7 +342,7 @@ def test_a_task_occupies_the_cores_of_its_setting() -> None:
 
 
 def test_cores_count_while_their_executor_exists() -> None:
-    """The cores of an executor count only while the executor exists."""
+    """An executor's cores are counted only while the executor exists."""
     removed = {"kind": "executor_removed", "executor_id": "2", "at": START, "time": START + 20 * SECOND}
     late = executor(3, 2, START + 90 * SECOND)
     [summary] = summaries(executor(), executor(2, 8), submitted(), removed, late, completed())
@@ -433,7 +433,7 @@ def application_totals(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_sentence_of_an_application() -> None:
-    """The body contains jobs, core-hours, cost and the time lost in retries; the attributes contain all sums."""
+    """The body contains jobs, core-hours, cost and the time lost to retries; the attributes contain all sums."""
     [summary] = summaries(application_totals(), config=TranslateConfig(summary=settings(core_hour_price="0.25")))
     assert summary.body == (
         "Application 'etl' has ended: 2 of 20 jobs failed, its tasks used 6.00 of 8.00 core-hours (25% idle),"
@@ -516,7 +516,7 @@ def test_a_failure_of_several_levels_counts_once() -> None:
 
 
 def test_failures_of_two_jobs_count_twice_in_any_order() -> None:
-    """Two stages and their jobs that fail with one cause are two failures, in any order."""
+    """If two stages and their jobs fail with one cause, these are two failures, in any order."""
     one, other = (failing(number, "java.io.IOException: No space left on device", START) for number in (1, 2))
     mixed = [record for pair in zip(one, other, strict=True) for record in pair]
     assert failures_of(summaries(*mixed, application_totals())[-1]) == {"DISK_FULL": 2}
@@ -648,7 +648,7 @@ def attempt_of(line: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.jsonl")), ids=lambda log: log.stem)
 def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
-    """The sums of a replay equal sums that this test computes from the log's lines about tasks and executors."""
+    """A replay's sums equal the sums that this test computes from the log's lines about tasks and executors."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     tasks = [line for line in lines if line["Event"] == "SparkListenerTaskEnd"]
     translator = Translator(dataclasses.replace(AT_ONCE, streaming_stages=True))

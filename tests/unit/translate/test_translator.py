@@ -127,7 +127,7 @@ def test_records_without_meaning_make_no_event() -> None:
 
 
 def test_drops_are_reported_with_their_count() -> None:
-    """The event of dropped records contains the number of lost records of each kind."""
+    """The event about dropped records contains the number of lost records of each kind."""
     (event,) = translate(
         Translator(AT_ONCE), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}]
     )
@@ -151,7 +151,7 @@ def test_drops_are_reported_with_their_count() -> None:
     ],
 )
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
-    """The event of dropped records contains the reason, because a larger queue helps only if the queue was full."""
+    """The event about dropped records contains the reason, because a larger queue helps only if the queue was full."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(AT_ONCE), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason

@@ -319,7 +319,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
 
 
 def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witness) -> None:
-    """At most max_in_flight uncancellable calls may continue. Then the remaining rows fail with this reason."""
+    """At most max_in_flight uncancellable calls may continue. At this limit, all remaining rows fail."""
     running = 0
 
     async def stubborn(row: int) -> None:

@@ -41,7 +41,7 @@ def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["take", "flush", 1, 2, 3, 5, 9]), max_size=30))
 def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
-    """The queue returns all waiting rows once, in order, in calls of limited size; the last flush leaves none."""
+    """The queue returns all waiting rows once, in order, in calls of limited size. The last flush empties it."""
     notified: list[None] = []
     groups = Groups(SIZE, lambda: notified.append(None))
     added = 0

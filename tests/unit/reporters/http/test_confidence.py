@@ -1,4 +1,4 @@
-"""Tests that secrets of a request are masked in errors and logs, in every representation."""
+"""Tests that a request's secrets are masked in errors and logs, in every representation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_url_that_is_not_secret_stays_readable() -> None:
 
 
 def test_common_words_stay_readable() -> None:
-    """Common words in a URL or header are not masked in other texts."""
+    """Common words in a URL or header are not masked in other messages."""
     hide = Confidence([*secret_address("https://hooks.example/api/events/triggers?version=2016"), "prod"]).hide
     assert hide("events: field required in this product, since 20161") == (
         "events: field required in this product, since 20161"

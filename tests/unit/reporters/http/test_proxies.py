@@ -26,7 +26,7 @@ def test_each_scheme_has_its_own_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_variables_there_is_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without variables, there is no proxy. ALL_PROXY is not supported."""
+    """Without variables, no proxy is used. ALL_PROXY is not supported."""
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     assert proxy_for("http://hooks.example/x") is None
 

@@ -55,7 +55,7 @@ def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
-    """A record contains every field, attribute type and severity in the same encoding as the SDK's record."""
+    """A record contains every field, attribute type and severity, encoded as in the SDK's record."""
     app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1", "host.name": "h1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
     service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1"}
@@ -86,7 +86,7 @@ def test_the_name_of_an_event(scope: str, name: str, expected: str) -> None:
 
 
 def test_texts_of_body_and_attributes_are_truncated() -> None:
-    """Texts are truncated to a number of characters that includes the truncation mark. Shorter texts are unchanged."""
+    """Strings are truncated to a length that includes the truncation mark. Shorter strings are unchanged."""
     long, fits = "é" * 101, "é" * 100
     built = EventBuilder("tests", "Test").set_body(long).set_attributes({"long": long, "fits": fits}).build()
     record = encoded(built, longest=100).resource_logs[0].scope_logs[0].log_records[0]

@@ -82,7 +82,7 @@ def read(environment: dict[str, str], **changes: object) -> Target:
 
 
 def test_settings_override_variables() -> None:
-    """Settings of the reporter override variables."""
+    """Reporter settings override variables."""
     everything = {
         "ENDPOINT": "http://other:1",
         "HEADERS": "a=b",
@@ -120,7 +120,7 @@ def test_settings_override_variables() -> None:
 
 
 def test_the_variables_select_the_protocol_and_the_certificates() -> None:
-    """The variables select the protocol. Users of OpenTelemetry's exporter select the protocol by an import."""
+    """The variables select the protocol. (With OpenTelemetry's exporter, an import selects the protocol.)"""
     names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
