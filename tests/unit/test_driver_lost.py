@@ -111,7 +111,7 @@ def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Pa
 
 
 def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
-    """If a driver dies while its sidecar starts, it is LOST: the sidecar first receives the driver's process id."""
+    """A driver that dies while its sidecar starts is LOST: the sidecar first receives the driver's process id."""
     path = tmp_path / "events.jsonl"
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)

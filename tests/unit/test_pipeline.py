@@ -329,7 +329,7 @@ def test_problems_of_all_parts_are_reported_together() -> None:
     ],
 )
 def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, linger: float) -> None:
-    """A guaranteed reporter does not wait to fill a batch, because Spark waits for its delivery or its spool."""
+    """A guaranteed reporter does not wait to fill a batch, because Spark waits until the event is delivered."""
     settings = {"a__type": "log", "a__delivery__guarantee": guarantee, "a__batch__linger": "5s"}
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}

@@ -117,7 +117,7 @@ def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: s
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
-    """If a program fails after it stopped its SparkContext, the body says so, although Spark recorded a success."""
+    """If a program fails after it stopped its SparkContext, the body mentions this. Spark itself recorded a success."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
