@@ -16,7 +16,7 @@ __all__ = ["bars", "plot"]
 class _Chart(NamedTuple):
     """Title, unit and column of the table by panel, and the number of columns that name a bar.
 
-    Without a column, the benchmark prints lines of text, and the first number after the colon counts.
+    Without a column, the benchmark prints lines of text, and the chart uses the first number after the colon.
     """
 
     panels: tuple[tuple[str, str, str], ...]
@@ -50,7 +50,7 @@ def bars(lines: Sequence[str], column: str = "", names: int = 1, unit: str = "")
     at = next((cells.index(column) for cells in rows if column in cells), None)
     values: dict[str, float] = {}
     for cells in rows:
-        # The head of a table may begin with an empty cell, so columns count from the end.
+        # The header of a table may begin with an empty cell, so columns are counted from the last.
         value = None if at is None else re.fullmatch(rf"(?:× )?([\d.,]+){unit}(?: \(.*\))?", cells[at - len(rows[0])])
         if value:
             values[": ".join(cells[:names])] = float(value[1].replace(",", ""))

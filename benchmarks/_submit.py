@@ -19,7 +19,7 @@ def submit(
 
     Args:
         folder: where the job and its events are written.
-        program: source text of the job.
+        program: source code of the job.
         jar: the shim's jar on the driver's class path.
         arguments: command-line arguments of the job.
         settings: further Spark settings.

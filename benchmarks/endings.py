@@ -77,7 +77,7 @@ if how == "stop, exception":
 
 
 class Ending(NamedTuple):
-    """Way in which an application ends: its description, the correct outcomes, and the text that names the cause."""
+    """Way in which an application ends: description, correct outcomes, and the string that identifies the cause."""
 
     happens: str
     outcomes: frozenset[str]

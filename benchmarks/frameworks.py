@@ -96,7 +96,7 @@ class _Framework:
         return Result(log["answered"] / max(log["seconds"], 1e-9), _ROWS - log["rows"], log["most"], is_cut)
 
     def _run(self, process: subprocess.Popen[bytes], destination: Service, behavior: dict[str, Any]) -> bool:
-        """Return whether the run ended before the limit. The limit counts from the first call of the run."""
+        """Return whether the run ended before the limit, which is measured from the first call of the run."""
         assert process.stdin is not None
         assert process.stdout is not None
         destination.behave(behavior)

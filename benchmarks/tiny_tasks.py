@@ -126,7 +126,7 @@ def run() -> None:
         rounds = _rounds(Path(folder))
         with Path(folder, "events.jsonl").open("rb") as lines:
             jobs = sum(b'"spark.job.id"' in line for line in lines)
-    # A round with the listener has one start event and one end event. A round without the listener has no events.
+    # A round with the listener causes one start event and one end event. A round without the listener causes none.
     assert jobs == 2 * _PAIRS, jobs
     none, ours, idle = ([one for one in rounds if one.kind == kind] for kind in ("none", "ours", "idle"))
     print(f"{_PAIRS} pairs of rounds of {_TASKS:,} tasks, load {rounds[0].load:.1f} to {rounds[-1].load:.1f}")

@@ -62,7 +62,7 @@ _DESCRIPTION = (
 
 
 def pom(version: str) -> str:
-    """Return the text of the pom file."""
+    """Return the content of the pom file."""
     return _POM.format(group=GROUP, artifact=ARTIFACT, version=version, home=HOME, description=escape(_DESCRIPTION))
 
 

@@ -105,7 +105,7 @@ class FaultyReporter(Reporter):
         script: steps of ``report``.
         opening: steps of ``open``.
         closing: steps of ``close``.
-        forever: step of ``report`` after the end of the script.
+        forever: step of ``report`` when the script is exhausted.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ import time
 
 __all__ = ["Witness"]
 
-# The process wakes up every millisecond and records each delay. From the kernel's accounting, it also records how long
-# each watched thread, and each thread of a child process, was ready to run without a processor. Times are
+# The process wakes up every millisecond and records each delay. From the kernel's accounting, the process also records
+# how long each watched thread, and each thread of a child process, was ready to run without a processor. Times are
 # time.monotonic, the same clock in all processes of a machine. The process is separate, so that load of the test's
 # interpreter does not count as a stall.
 _PROGRAM = """
@@ -88,7 +88,7 @@ class Witness:
             self._process.stdin.close()
 
     def watch(self, process: int, thread: int | str = "*") -> None:
-        """Also count the time for which threads of a process (default: all) and its children wait for a processor."""
+        """Also include the time in which threads of a process (default: all) and its children wait for a processor."""
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:

@@ -23,7 +23,7 @@ from spark_events.config import Settings
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileConfig, FileReporter
 
-#: Event that releases all blocked threads at the end of a test.
+#: Event that releases all blocked threads after a test.
 RELEASE = threading.Event()
 _LONG = 3600.0
 _CHUNK = 64 * 1024

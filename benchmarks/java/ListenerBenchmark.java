@@ -64,7 +64,7 @@ public final class ListenerBenchmark {
 
   private final SparkConf conf;
   private final String events;
-  /** Spark's events, which are created before a round because their creation must not count. */
+  /** Spark's events, which are created before a round, so that their creation is not measured. */
   private final SparkListenerJobStart[] starts = new SparkListenerJobStart[CALLS / 2];
   private final SparkListenerJobEnd[] ends = new SparkListenerJobEnd[CALLS / 2];
   private int jobs;

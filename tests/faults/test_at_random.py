@@ -44,7 +44,7 @@ def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """After a normal exit, every commit is reported. If the driver was killed, the reported commits have no gap."""
+    """After a normal exit, every commit is reported. If the driver was killed, no earlier commit is missing."""
     # Spark keeps only the last hundred commit files, so the test computes the earlier batch ids.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.delivered.items():

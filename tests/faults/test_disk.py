@@ -45,7 +45,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
-    """An unwritable file delays the job by a limited time, and has no other effect on the job."""
+    """An unwritable file delays the job by a limited time, and does not otherwise affect the job."""
     assert run.process.returncode == 0, run.tail()
 
 

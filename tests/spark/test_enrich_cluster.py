@@ -124,7 +124,7 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(
 def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
-    """After the loss of an executor during a batch, repeated calls have the same keys, and each row counts once."""
+    """After the loss of an executor during a batch, repeated calls have the same keys, and each row is counted once."""
     # In the second batch, each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
     run = start(lab, service, minimal_python, **BOTH)

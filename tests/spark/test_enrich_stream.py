@@ -166,7 +166,7 @@ def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
 def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Files in the checkpoint directory are deleted at the next batch and at the end. No other data is stored."""
+    """Checkpoint files are deleted at the next batch and when the query stops. No other data is stored."""
     folder = tmp_path / "reliable"
     spark.sparkContext.setCheckpointDir(str(folder))
     write = writing(tmp_path / "sink", service, limits=Limits(buffer=Buffer(storage="reliable")))
@@ -429,7 +429,7 @@ def test_a_job_that_ends_early_makes_no_further_calls(
             enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), limits=WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
-    # The task that reads the result has no driver channel and receives no notification. Wait for its end.
+    # The task that reads the result has no driver channel and receives no notification. Wait until it ends.
     flag.touch()
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 2

@@ -174,7 +174,7 @@ def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[lis
 
 
 def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """The second run counts the events that the first run counted as spooled as accepted and delivered."""
+    """The second run counts the first run's spooled events as accepted and delivered."""
     events, _, _ = killed.result()
     first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
     runs = [first["spark.app.id"], second["spark.app.id"]]

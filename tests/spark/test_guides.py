@@ -82,7 +82,7 @@ def test_http(spark: SparkSession, services: str, tmp_path: Path) -> None:
 
 
 def test_database(spark: SparkSession, tmp_path: Path) -> None:
-    """If the table has no entry for a row's key, the answer is null."""
+    """If the table contains no entry for a row's key, the answer is null."""
     server = PostgreSQL()
     try:
         server.start()

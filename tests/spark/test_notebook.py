@@ -19,7 +19,7 @@ Cell = Callable[[str], dict[str, Any]]
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     """Return a function that runs a cell.
 
-    The function returns a dictionary: the cell's result by MIME type, and the printed text as ``stdout``.
+    The function returns a dictionary: the cell's result by MIME type, and the printed output as ``stdout``.
     """
     manager = pytest.importorskip("jupyter_client.manager")
     pytest.importorskip("ipykernel")

@@ -135,7 +135,7 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """The report counts a callback and a reporter with the same name separately."""
+    """The report contains separate counters for a callback and a reporter with the same name."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
     # The counters do not include the report itself.
@@ -284,7 +284,7 @@ def test_a_script_without_stop_delivers_all_events(lab: Lab, tmp_path: Path) -> 
 
 @pytest.mark.any_spark
 def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
-    """After the driver's Python is killed, the JVM exits before the end of `shutdown.timeout`, as without a stream."""
+    """After the driver's Python is killed, the JVM exits before `shutdown.timeout` elapses, as without a stream."""
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, spark_events\n"

@@ -73,7 +73,7 @@ def test_totals_of_stages_are_equal(both: Both) -> None:
 
 
 def test_totals_of_the_application_are_equal(both: Both) -> None:
-    """All totals of the application are equal, at each interval and at the end."""
+    """All totals of the application are equal, at each interval and at the application's end."""
     live, replayed = (of(r.ApplicationTotals, one) for one in both)
     assert live == replayed
     assert [one["final"] for one in live] == [False] * (len(live) - 1) + [True]

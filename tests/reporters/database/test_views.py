@@ -110,7 +110,7 @@ def test_uptime_has_windows(database: Database) -> None:
 
 
 def test_overlapping_runs_count_once(database: Database) -> None:
-    """If two drivers run one application, time counts as uptime while at least one driver runs."""
+    """If two drivers run one application, the application is up while at least one driver runs."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "FINISHED")),

@@ -130,7 +130,7 @@ PLAN = (
 
 
 def redacted(path: Path, properties: dict[str, str]) -> Reading:
-    """Read a log whose texts contain the same secrets as the cases in SqlRecordsTest.java and ShimTest.java."""
+    """Read a log whose strings contain the same secrets as the cases in SqlRecordsTest.java and ShimTest.java."""
     sql = {"description": "password=hunter2", "details": "", "physicalPlanDescription": PLAN, "time": T}
     kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
     given = {"spark.job.description": "password=hunter2", "spark.jobGroup.id": "nightly"}
@@ -162,7 +162,7 @@ def test_texts_are_redacted_as_in_the_shim(
 ) -> None:
     """The log's pattern (or else the default) redacts names, descriptions, lines of plans and properties.
 
-    If Spark has redacted the pattern itself, the replay redacts every text that Spark has not redacted.
+    If Spark has redacted the pattern itself, the replay redacts every string that Spark has not redacted.
     """
     reading = redacted(path, properties)
     (app,), (start,), (end,) = (
@@ -467,7 +467,7 @@ def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: s
 
 
 def test_a_line_that_is_not_utf_8_is_damaged(path: Path) -> None:
-    """A line counts as damaged if a needed value is not UTF-8. Invalid UTF-8 in other values is ignored."""
+    """A line is damaged if a required value is not UTF-8. Invalid UTF-8 in other values is ignored."""
     first, second = SOUND.encode().splitlines()
     bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
     assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
@@ -560,7 +560,7 @@ def test_long_lines_are_skipped_with_bounded_memory(path: Path) -> None:
 
 
 def parts(folder: Path, indexes: list[int], application: str = "local-1") -> list[str]:
-    """Split a real log into several files and return the text of each file."""
+    """Split a real log into several files, and return the content of each file."""
     lines = (FIXTURES / "foreachbatch-4.3.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     folder.mkdir()
     size = -(-len(lines) // len(indexes))

@@ -77,7 +77,7 @@ def test_another_process_answers(server: subprocess.Popen[str]) -> None:
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """A process without a socket has no stacks. If other users can access the folder, the process creates no socket."""
+    """A process without a socket yields no stacks. If other users can access the folder, it creates no socket."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)

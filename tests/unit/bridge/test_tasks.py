@@ -69,7 +69,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """A stage stores the exceptions of its most recent failed tasks. A repeated message counts as recent."""
+    """A stage stores the exceptions of its most recent failed tasks. A repeated message makes its exception recent."""
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")
@@ -126,7 +126,7 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
 
 
 def test_a_stage_without_tasks_has_no_status_changes() -> None:
-    """A stage without tasks has no status changes, because no task starts or finishes."""
+    """A stage without tasks causes no status changes, because no task starts or finishes."""
     stage = counts(0)
     assert start(stage, 0) is None
     assert stage.completed(0, 0, T) == ((), 0)
@@ -158,7 +158,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
 def test_the_counts_equal_a_simple_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
-    """The counts equal the counts of a simple model, even if starts and ends are reordered, lost or repeated."""
+    """Even if starts and ends are reordered, lost or repeated, the counts equal those of a simple model."""
     counted = counts(tasks)
     running = [0] * tasks
     finished = [False] * tasks

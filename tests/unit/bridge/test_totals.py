@@ -245,7 +245,7 @@ def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
 
 
 def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:
-    """A stage that began before the log has no totals, but its tasks count for the application."""
+    """A stage that began before the log has no totals, but the application's totals include its tasks."""
     records = read(tmp_path, ended(0, 5, "Success", 5), completed(0, T), end(T))
     assert of(records, r.StageCompleted)[0].totals is None
     assert of(records, r.ApplicationTotals)[0].totals.tasks == 1
@@ -269,7 +269,7 @@ def test_quantiles_are_at_most_0_8_percent_too_small(values: list[int], percent:
 
 
 def test_a_sketch_without_values() -> None:
-    """Without values, quantile and maximum are 0. A negative value, from a clock that was set back, counts as 0."""
+    """Without values, quantile and maximum are 0. A negative value, from a clock that was set back, is treated as 0."""
     sketch = Sketch()
     assert (sketch.quantile(50), sketch.max) == (0, 0)
     sketch.add(-5)

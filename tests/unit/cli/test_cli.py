@@ -166,7 +166,7 @@ def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`tail -n` counts only events of sufficient severity, regardless of the number of other events between them."""
+    """`tail -n` counts only events of sufficient severity, however many other events are between them."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     main(["tail", "-n", "2", "--min-severity", "error", str(path)])
@@ -197,7 +197,7 @@ def test_tail_can_follow_new_events_only(
 
 
 def test_tail_can_print_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With `-v`, id and attributes follow the event, one per line. Multi-line texts are indented; stacks are last."""
+    """With `-v`, id and attributes follow the event, one per line. Multi-line values are indented; stacks are last."""
     path = tmp_path / "events.jsonl"
     attributes: dict[str, Any] = {"rows": 12, "exception.stacktrace": "a\nb", "failure.root_cause": "c"}
     one = event(1, **attributes)
@@ -259,7 +259,7 @@ def test_tail_wraps_at_the_terminal_s_width() -> None:
 
 
 def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters in attributes are escaped, but line breaks in texts are kept."""
+    """Control characters in attributes are escaped, but line breaks in values are kept."""
     path = tmp_path / "events.jsonl"
     texts = {
         "title": "\x1b]0;owned\x07a",

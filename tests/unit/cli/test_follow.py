@@ -52,7 +52,7 @@ def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
 
 
 def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None:
-    """After a rotation, the rest of the old file is read first, then the new file. Each event is read once."""
+    """After a rotation, the rest of the old file is read before the new file. Each event is read once."""
     lines = follow(path)
     assert seen(lines) == [0]
     add(path, 1, 2)

@@ -144,7 +144,7 @@ def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
 
 
 def test_rotated_and_growing_files(tmp_path: Path) -> None:
-    """The latest heartbeat counts, in a rotated or in a growing file.
+    """The latest heartbeat is decisive, whether the file is rotated or growing.
 
     Incomplete lines and lines of other programs are skipped.
     """

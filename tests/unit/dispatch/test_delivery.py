@@ -221,7 +221,7 @@ def test_the_number_of_rejected_events_is_limited_to_the_batch(
 
     def refusal() -> PermanentError:
         error = PermanentError("too old")
-        # The base class of errors does not validate the values of a user's subclass.
+        # The base class of errors does not validate the values that a user's subclass sets.
         error.rejected = rejected
         return error
 
@@ -411,7 +411,7 @@ def test_an_error_text_may_contain_any_file_name(
 
 
 def test_a_long_error_is_truncated_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A long error is truncated in the log, because logging the full text would delay other reporters."""
+    """A long error is truncated in the log, because logging the full message would delay other reporters."""
     delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
@@ -475,7 +475,7 @@ def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
 
 @pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
 def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
-    """A stop ends at its deadline. A reporter that delivers nothing loses only its own events."""
+    """A stop returns by its deadline. A reporter that delivers nothing loses only its own events."""
     reporter = FaultyReporter(forever=forever)
     delivery = start(reporter, capacity=10)
     delivery.put(entries(4))
@@ -570,7 +570,7 @@ _WHOLE_TIME = 60.0
 
 
 def end(delivery: Delivery) -> float:
-    """Stop the delivery as at the end of an application, and return the duration in seconds."""
+    """Stop the delivery as during an application's shutdown, and return the duration in seconds."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.begin_drain()

@@ -73,7 +73,7 @@ def test_a_notification_wakes_another_thread(notifier: WorkerNotifier, loop: asy
 
 
 def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
-    """A reset discards earlier notifications: they wake no thread, and the wait ends at its timeout."""
+    """A reset discards earlier notifications: they wake no thread, and the wait returns at its timeout."""
     times: list[float] = []
 
     async def wait() -> None:

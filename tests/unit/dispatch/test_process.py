@@ -129,7 +129,7 @@ def test_a_fault_is_logged_counted_and_retried(
 
 
 def test_a_permanent_failure_drops_only_its_batch(start: Start, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A permanent failure in the process drops only its batch. The sidecar receives the error's type and text."""
+    """A permanent failure in the process drops only its batch. The sidecar receives the error's type and message."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0), event(1, do="permanent"), event(2)))
     assert delivery.wait_until_settled(20)

@@ -1,4 +1,4 @@
-"""Tests that a shutdown ends in time despite faulty reporters, and delivers every event of other reporters."""
+"""Tests that despite faulty reporters, a shutdown finishes in time and delivers every event of other reporters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EVENTS = 600
 @pytest.fixture(autouse=True)
 def _released(witness: Witness) -> Iterator[None]:
     RELEASE.clear()
-    # The witness process and the servers of other tests in this run may continue to run.
+    # The witness process and servers that other tests in this run started may continue to run.
     others = set(psutil.Process().children())
     yield
     release()
@@ -63,7 +63,7 @@ def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_ends_at_its_deadline_with_any_faulty_reporter(kind: str, tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline even if a faulty reporter is active and its mailbox is full."""
+    """Even if a faulty reporter is active and its mailbox is full, a stop returns by its deadline."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind], path, timeout="1s").dispatcher
     dispatcher.start()
@@ -81,7 +81,7 @@ def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
 
 
 def test_a_stop_ends_at_its_deadline_with_all_faulty_reporters(tmp_path: Path, witness: Witness) -> None:
-    """A stop ends at its deadline even if all faulty reporters are active, so their delays do not add up."""
+    """Even if all faulty reporters are active, a stop returns by its deadline, so their delays do not add up."""
     path = tmp_path / "events.jsonl"
     dispatcher = pipeline_with([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
     dispatcher.start()

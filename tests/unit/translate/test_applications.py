@@ -242,7 +242,7 @@ def test_an_end_without_a_known_start_has_no_old_status() -> None:
 
 
 def test_a_repeated_start_or_end_makes_no_event() -> None:
-    """A second start, a second end, or a loss after the end causes no event."""
+    """A second start, a second end, or a driver loss after the application's end causes no event."""
     translator = Translator(AT_ONCE)
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1

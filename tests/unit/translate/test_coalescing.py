@@ -64,7 +64,7 @@ def reported(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
-    """The first commit of an interval is reported at once, and all others as one event at the end of the interval."""
+    """The first commit of an interval is reported at once. When the interval ends, one event reports all others."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000

@@ -195,7 +195,7 @@ def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverC
     ],
 )
 def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttempt, repeated: bool) -> None:
-    """A task without a replacement is notified only at the end of its batch."""
+    """A task without a replacement is notified only when its batch ends."""
     tasks = {attempt: connected_and_registered(channel, attempt) for attempt in (FIRST, second)}
     assert channel.repeated == repeated
     for connection in tasks.values():

@@ -129,7 +129,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # All possible cores count. If the sizes of executors and tasks are known, only whole executors and tasks count.
+        # All possible cores are counted. If the sizes of executors and tasks are known, only whole ones are counted.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
@@ -145,12 +145,12 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
     ],
 )
 def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
-    """Requested executors count before they register. Otherwise, each would exceed the rate of a running batch."""
+    """Requested executors are counted before they register. Otherwise, each would exceed a running batch's rate."""
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
 def test_without_a_known_limit_a_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a known limit, as on a standalone cluster, the current slots count, and a warning is logged once."""
+    """Without a known limit, as on a standalone cluster, the current slots are counted, and one warning is logged."""
     caplog.set_level("WARNING")
     df = frame({}, now=4, partitions=None, master=STANDALONE)
     assert tasks_at_a_time(df, Plan(fn), None) == 4

@@ -48,7 +48,7 @@ def failure_of(answers: list[Any]) -> RowFailure:
 
 
 def test_a_transient_failure_is_retried() -> None:
-    """A transient failure is retried. The first attempt counts as an attempt: 4 attempts survive 3 failures."""
+    """A transient failure is retried. The number of attempts includes the first: 4 attempts survive 3 failures."""
     fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
     run = Run(fn, retry=AT_ONCE)
     assert run.of([1, 2]) == [1, 2]

@@ -48,7 +48,7 @@ def assert_not_early(times: list[float], start: float, interval: float) -> None:
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the times at which attempts began, as the rate limit counts them.
+    """Return the times at which attempts began, as recorded by the rate limit.
 
     A call reads the clock later than the rate limit; on a busy machine, much later.
     """
@@ -182,7 +182,7 @@ def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> Non
 
 
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
-    """The wait for the rate limit does not count towards the total timeout, because the user requested the rate."""
+    """The total timeout excludes the wait for the rate limit, because the user requested the rate."""
 
     async def fn(row: int) -> int:
         return row
@@ -466,7 +466,7 @@ def test_an_overloaded_gateway_is_not_down(status: int, is_down: bool) -> None:
 
 
 def test_a_destination_that_only_rejects_counts_as_down_after_total_timeout(witness: Witness) -> None:
-    """If a destination rejects all calls for the total timeout, it counts as down, and later rows fail sooner."""
+    """A destination that rejects all calls for the total timeout is considered down, and later rows fail sooner."""
     began = time.monotonic()
 
     async def fn(row: int) -> int:

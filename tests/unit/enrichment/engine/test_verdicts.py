@@ -201,7 +201,7 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
 @pytest.mark.parametrize("status", [403, 502, 504])
 def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> None:
-    """If Retry-After can be read, a gateway's 502 and 504, and GitHub's 403, count as overload."""
+    """With a readable Retry-After, a gateway's 502 and 504, and GitHub's 403, are treated as overload."""
     overload = Verdict(retryable=True, throttled=True, crowded=status > 500, answered=True, retry_after=3.0)
     assert judge(client(status, **{"Retry-After": "3"}), RETRY) == overload
     assert not judge(client(status, **{"Retry-After": "soon"}), RETRY).throttled

@@ -95,7 +95,7 @@ def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | Non
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
-    """Large answers count towards the buffer, so only a few small rows with large answers are held."""
+    """Large answers use up the buffer, so only a few small rows with large answers are held."""
     most = held = 0
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -407,7 +407,7 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
 
 
 def test_usage_is_counted_with_batch_size() -> None:
-    """The usage of a call is the sum over its rows. A failed row counts as part of its call."""
+    """The usage of a call is the sum over its rows. A failed row is included in its call."""
 
     async def fn(rows: list[Any]) -> list[Any]:
         return [KeyError("row") if row.id == 3 else {"twice": 2 * row.id} for row in rows]

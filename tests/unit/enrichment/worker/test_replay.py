@@ -147,7 +147,7 @@ def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
 
 
 def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
-    """Answers belong to a batch, an output and a function, so answers of an older program have no effect."""
+    """Answers belong to a batch, an output and a function, so answers that an older program stored have no effect."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
     others = [store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, function="other")]
@@ -158,7 +158,7 @@ def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
 
 
 def test_answers_of_another_definition_are_counted_if_there_are_no_own_answers(tmp_path: Path) -> None:
-    """If this definition has no stored answers, the driver logs the number of answers of other definitions."""
+    """If no stored answer has this definition, the driver logs the number of answers with other definitions."""
     own = store(tmp_path, version="2")
     assert answers_of_others(own, set()) == {}
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
