@@ -60,7 +60,7 @@ _CASES = {
 
 
 class Service:
-    """The service, and its figures about the clients that called it."""
+    """The service, and its figures about the clients that called the service."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"

@@ -81,7 +81,7 @@ spark.stop()
 
 
 class Measured(NamedTuple):
-    """Figures of one run in seconds, and in MB of memory; NaN if the work did not end before the limit."""
+    """Figures of one run: times in seconds and memory in MB; NaN if the work did not end before the limit."""
 
     jobs: float
     stream: float

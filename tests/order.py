@@ -12,8 +12,8 @@ import pytest
 __all__ = ["LONG_FILES", "SPARK_FOLDERS", "arrange"]
 
 _TESTS = Path(__file__).parent
-#: Folders of all tests with Spark. The Makefile collects only these folders for such tests, because collection of all
-#: folders takes every process several seconds.
+#: Folders of all tests with Spark. The Makefile collects only these folders for such tests, because every process needs
+#: several seconds to collect all folders.
 SPARK_FOLDERS = ("spark", "faults")
 #: Files that take longest, the longest first.
 LONG_FILES = (

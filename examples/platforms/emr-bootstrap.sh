@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bootstrap action for EMR 7 on EC2: emr-bootstrap.sh s3://BUCKET/spark_events-0.1.0-py3-none-any.whl [EXTRAS]
-# Runs on every node, before Spark is installed; enable.sh, as the first step, changes spark-defaults.conf afterwards.
+# Runs on every node before Spark is installed. Afterwards, enable.sh, the first step, changes spark-defaults.conf.
 set -euo pipefail
 
 prefix=${PREFIX:-/opt/spark-events}

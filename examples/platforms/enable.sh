@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Append the lines of spark-events to spark-defaults.conf; keep other listeners and the existing class path. Does nothing
-# if they are there. PREFIX: where install.sh installed it. SPARK_DEFAULTS: the file.
+# Append the lines of spark-events to spark-defaults.conf; keep other listeners and the existing class path. If the lines
+# already exist, do nothing. Variables: PREFIX: installation folder of install.sh. SPARK_DEFAULTS: the file to change.
 set -euo pipefail
 
 prefix=${PREFIX:-/opt/spark-events}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Create a Glue 5 job with spark-events: glue-job.sh NAME ROLE s3://BUCKET/FOLDER SCRIPT.py WHEEL
-# Needs the AWS command line, and spark-events installed here for the path of the jar.
+# Requirements: the AWS command line, and spark-events on this machine, which provides the path of the jar.
 set -euo pipefail
 
 name=$1 role=$2 folder=${3%/} script=$4 wheel=$5
@@ -9,7 +9,7 @@ for file in "$script" "$wheel" "$jar"; do
     aws s3 cp --quiet "$file" "$folder/${file##*/}"
 done
 
-# Glue accepts one --conf; its value has the others.
+# Glue accepts one --conf argument; its value contains all further settings.
 arguments=$(
     cat <<END
 {

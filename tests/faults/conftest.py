@@ -30,7 +30,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 
 @pytest.fixture
 def freezing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
-    """Mount an ext4 file system. Return its path and a function that freezes (``-f``) or thaws (``-u``) it.
+    """Mount an ext4 file system. Return the path, and a function that freezes (``-f``) or thaws (``-u``) the mount.
 
     Writes to a frozen file system hang.
     """

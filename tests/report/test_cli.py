@@ -96,7 +96,7 @@ def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The report on an event log of Spark equals the report on the events of its replay."""
+    """The report on a Spark event log equals the report on the events of the log's replay."""
     call = Call(capsys, FIXTURES / "foreachbatch-4.3.jsonl", "--json")
     assert call.code == 0
     assert call.report["sources"][0]["kind"] == "event log"

@@ -1,6 +1,6 @@
 """Spark Connect server for tests.
 
-PySpark 3.5 does not include the jar of Spark Connect; ``make connect`` downloads the jar.
+PySpark 3.5 does not include the Spark Connect jar; ``make connect`` downloads the jar.
 """
 
 from __future__ import annotations

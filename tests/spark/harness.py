@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.02
 
 # Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: Settings for a small Spark with few log lines, without settings of spark-events.
+#: Settings for a small Spark with few log lines, without spark-events settings.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -107,7 +107,7 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
 
 
 def java_variables() -> dict[str, str]:
-    """Return variables that speed up the start of Spark, if possible."""
+    """Return environment variables that, if possible, speed up the start of Spark."""
     home = quick_java_home(pyspark_home())
     return {} if home is None else {"JAVA_HOME": str(home)}
 
@@ -185,7 +185,7 @@ class Run:
 
     @property
     def own_messages(self) -> list[str]:
-        """Return the messages of spark-events in the driver's log at WARN or above."""
+        """Return the messages that spark-events has written to the driver's log at WARN or above."""
         return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
@@ -331,7 +331,7 @@ class Lab:
         """Start a job and return immediately.
 
         Args:
-            job: script of ``jobs/``, which gets the run's folder as its first argument; empty if ``program`` and
+            job: script of ``jobs/``, which receives the run's folder as its first argument; empty if ``program`` and
                 ``arguments`` are the whole command.
             arguments: further arguments; ``{folder}`` stands for the run's folder, as in the settings.
             defaults: spark-defaults.conf in addition to the small Spark's settings; a string is used unchanged.

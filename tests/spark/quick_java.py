@@ -1,4 +1,4 @@
-"""Wrapper of Java that halves the start time of Spark.
+"""Java wrapper that halves the start time of Spark.
 
 The tests start Spark about a hundred times. A class data archive (JEP 350), created once per Spark version, contains
 the classes that Spark's JVM loads at its start. A JVM uses an archive only if its class path starts with the class path

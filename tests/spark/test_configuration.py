@@ -191,7 +191,7 @@ def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_invalid_setting_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """The job succeeds although the settings of spark-events have an error."""
+    """The job succeeds although the spark-events settings contain an error."""
     run = runs[mistake].result()
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "counted").exists()

@@ -430,7 +430,7 @@ def test_idempotency_keys_are_distinct_and_independent_of_partitions(
 def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     spark: SparkSession, service: EnrichService, tmp_path: Path, storage: Any
 ) -> None:
-    """With storage on disk or in checkpoints, each row causes one call. A failed batch leaves no files."""
+    """With storage on disk or in checkpoints, each row causes one call. No files of a failed batch remain."""
     if storage == "replicated" and spark_version() < (4,):
         with pytest.raises(InvalidPlanError, match="needs Spark 4"):
             enrich_batch(spark.range(3), lookup, output=OUTPUT, limits=Limits(buffer=Buffer(storage=storage)))

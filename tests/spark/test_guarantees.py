@@ -227,7 +227,7 @@ def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> Non
     assert came[first + 1] - reported[failed]["happened"] >= TIMEOUT_SECONDS
     assert gaps[first] < TIMEOUT_SECONDS + 5
     assert gaps[second] < TIMEOUT_SECONDS - 0.5
-    # The shim also logs the timeout if the sidecar gets no processor time for another half second.
+    # If the sidecar receives no processor time for another half second, the shim also logs the timeout.
     messages = [message for message in run.own_messages if "sync.timeout" in message]
     assert len([message for message in messages if "reporter pager" in message]) == 1
     assert len([message for message in messages if "reporter pager" not in message]) <= 1

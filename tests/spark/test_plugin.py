@@ -129,7 +129,7 @@ def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
 def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
-    """The listener is in the queue for ``spark.extraListeners``, never in a queue of Spark's listeners."""
+    """The listener is in the queue for ``spark.extraListeners``, never in a queue for Spark's own listeners."""
     run = listening[way].result()
     assert_reported_once(run)
     assert "shared" in run.truth("queues")

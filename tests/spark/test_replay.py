@@ -125,7 +125,7 @@ def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
 
 
 def of_the_run(run: Run) -> list[dict[str, Any]]:
-    """Return the run's events without the dispatcher's events, which no record of Spark causes."""
+    """Return the run's events without the dispatcher's events, which no Spark record causes."""
     return [event for event in run.events() if event["class_scope"] != "spark_events.dispatch"]
 
 

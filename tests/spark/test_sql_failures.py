@@ -142,7 +142,7 @@ def test_the_failed_statement_of_spark_sql_is_the_reason(
 
 @pytest.mark.parametrize("how", ["driver", "cancelled"])
 def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) -> None:
-    """A replay of Spark's event log has the same failures as the live run, with all attributes."""
+    """A replay of Spark's event log yields the same failures as the live run, with all attributes."""
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
@@ -162,6 +162,6 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
 
 
 def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
-    """None of these jobs causes a warning of spark-events in the driver's log."""
+    """For none of these jobs does spark-events log a warning."""
     for future in runs.values():
         assert future.result().own_messages == []

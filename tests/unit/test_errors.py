@@ -23,6 +23,6 @@ _OTHERS = [
 
 @pytest.mark.parametrize("error", [*_MADE, *_OTHERS], ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling(error: errors.SparkEventsError) -> None:
-    """A pickled error keeps its type, text and attributes. Errors from worker processes are pickled."""
+    """A pickled error keeps its type, message and attributes. Errors from worker processes are pickled."""
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

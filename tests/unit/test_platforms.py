@@ -143,7 +143,7 @@ def test_dataproc_initialization(root: Root, wheel: Path) -> None:
 
 
 def test_databricks_init_script(root: Root, wheel: Path) -> None:
-    """The Databricks script keeps the listener of Databricks."""
+    """The Databricks script keeps Databricks' own listener."""
     databricks = root.folder / "databricks"
     (databricks / "driver" / "conf").mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", databricks / "python"], check=True)

@@ -45,7 +45,7 @@ def queries() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def parser() -> Path:
-    """Return the folder of the parser; skip without it, but not on CI, which fetches it."""
+    """Return the folder of the parser. Without the parser, skip the test, but not on CI, which downloads the parser."""
     if not (PARSER.parent / "stamp").exists() or not _NODE.exists():
         if os.environ.get("CI"):
             pytest.fail(f"{PARSER} or {_NODE} not found; run `make logql` first")

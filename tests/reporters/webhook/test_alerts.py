@@ -183,7 +183,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
 
 
 def test_alertmanager_needs_no_memory_and_no_common_clock(alertmanager: Alertmanager, tmp_path: Path) -> None:
-    """A machine whose clock is ahead can close the alert of another machine. A recovery without an alert opens none."""
+    """A machine whose clock is ahead can close the alert of another machine. A recovery alone opens no alert."""
     now = time.time_ns() // 1_000_000
     names = {"incident.key": "ahead/failure", "spark.app.name": "ahead"}
     for folder, at, role in (("a", -5, "alarm"), ("b", 600_000, "recovery"), ("c", 600_001, "recovery")):
@@ -303,7 +303,7 @@ def test_without_a_directory_only_messages_of_recovery_are_missing(tmp_path: Pat
 
 
 def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
-    """A chat that receives all events gets alerts as separate messages, and recoveries without an alert as events."""
+    """If a chat receives all events, alerts are separate messages, and recoveries without an alert are events."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     events = [event(0), event(1), recovery, alarm(2), event(3, **{"incident.role": "consequence"})]
     bodies = sent("teams", *events, folder=tmp_path, **{"filter.min-severity": "INFO", "batch.linger": "5s"})

@@ -222,7 +222,7 @@ def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    """The reporter does not follow a redirect. The target gets no request; the message has only the target's host."""
+    """The reporter sends no request to the target of a redirect. The message contains only the target's host."""
     with Receiver() as other:
         with (
             Receiver(decide=lambda _: Answer(307, "", {"Location": other.url})) as receiver,

@@ -109,5 +109,5 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
             assert driver.await_exit(30) == 0
             took = time.monotonic() - began
     assert len(other.read_bytes().splitlines()) == 4
-    # This limit is far shorter than the 30 s for which the driver would wait.
+    # This limit is far shorter than 30 s, the longest time for which the driver would wait.
     assert took < 12

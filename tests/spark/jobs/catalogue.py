@@ -136,7 +136,7 @@ try:
     spark.range(3).select(broken(F.col("id").cast("int"))).collect()
 except Exception as error:
     truth["batch_error"] = type(error).__name__
-spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away
+spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None removes the description
 truth["good_count_after"] = spark.range(10).count()
 
 write_down(truth)

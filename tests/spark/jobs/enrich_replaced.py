@@ -1,6 +1,7 @@
 """Batch with keys after a shuffle, whose result the job reads several times.
 
-Arguments: the folder, the service's port, and optionally `notify`: the driver tells replaced tasks to stop.
+Arguments: the folder, the service's port, and optionally `notify`: the driver notifies replaced tasks, so that they
+stop.
 """
 
 import json

@@ -42,7 +42,7 @@ abandoned = threading.Event()
 release = threading.Event()
 
 
-class Abandoned(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
+class Abandoned(logging.StreamHandler):  # type: ignore[type-arg]  # not generic before Python 3.11
     """Log handler that detects when a blocked thread is abandoned."""
 
     def emit(self, record: logging.LogRecord) -> None:

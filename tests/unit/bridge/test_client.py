@@ -64,7 +64,7 @@ def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
 
 
 def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
-    """If a user's slow listener holds PySpark's lock, the lock stays held, and the listener gets the next event."""
+    """If a user's slow listener holds PySpark's lock, the lock stays held, and the listener receives the next event."""
     listeners = session.streams._sqlb
     bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()

@@ -188,7 +188,7 @@ def test_texts_are_redacted_as_in_the_shim(
 
 
 def test_a_log_of_spark_2(path: Path) -> None:
-    """A log of Spark 2 is read: missing fields have defaults, and formats that only Spark 2 uses are supported."""
+    """A Spark 2 log can be read: missing fields have defaults, and formats that only Spark 2 uses are supported."""
     reading = read(
         path,
         text(
@@ -663,7 +663,7 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """If the start is missing, the log's name gives the application id, so event ids equal those of the live run."""
+    """If the start is missing, the log's name contains the application id, so event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 

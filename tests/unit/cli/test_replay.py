@@ -306,7 +306,7 @@ def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str],
 def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """At the end of an unfinished log, the commits that min-interval holds are reported."""
+    """If a log is unfinished, the commits that min-interval holds are reported after its last line."""
     log = tmp_path / "local-1.inprogress"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)

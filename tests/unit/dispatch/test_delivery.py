@@ -431,7 +431,7 @@ def test_an_outage_is_logged_at_its_start_and_end(start: Start, caplog: pytest.L
 
 
 def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> None:
-    """If a destination starts after the driver, the events wait until the reporter has been opened."""
+    """If a destination starts after the driver, the events are held until the reporter has been opened."""
     reporter = FaultyReporter(opening=[transient, transient])
     delivery = start(reporter)
     delivery.put(entries(3))

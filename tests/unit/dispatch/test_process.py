@@ -299,7 +299,7 @@ def test_a_failing_constructor_or_open_is_retried(
 
 
 def test_an_exit_in_close_is_logged_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """An exit in close() is logged and leaves no process. All events were delivered before."""
+    """If close() exits the process, the exit is logged and no process remains. All events were delivered before."""
     delivery = start("misbehaving:DiesInClose")
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)

@@ -52,7 +52,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
 def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
-    # If a reporter gets too little processor time before the deadline, it cannot deliver every event.
+    # A reporter that receives too little processor time before the deadline cannot deliver every event.
     if ran >= _LEAST:
         assert written == list(range(_EVENTS))
         assert (counters["good"].delivered, counters["good"].lost) == (_EVENTS, 0)

@@ -69,7 +69,7 @@ def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
-    """A batch larger than the size limit gets its own file. The batch is not split, and no empty file is rotated."""
+    """A batch larger than the size limit is written to its own file. It is not split, and no empty file is rotated."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])

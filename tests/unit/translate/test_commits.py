@@ -36,7 +36,7 @@ def commit(**progress: Any) -> Event:
 
 
 def test_commit_has_the_numbers_of_the_progress() -> None:
-    """A commit event contains the rows, the durations and the query of Spark's progress."""
+    """A commit event contains the rows, the durations and the query from Spark's progress."""
     event = commit()
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
     assert event.body == "shop: query 'clicks' committed batch 41 in 100 ms: 5 rows"

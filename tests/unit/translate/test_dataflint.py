@@ -1,6 +1,6 @@
 """Tests that compare problems of stages with DataFlint's rules, as docs/guides/why-slow.md describes them.
 
-This module implements DataFlint's rules on the tasks of an event log, without the code of spark-events.
+This module implements DataFlint's rules on the tasks of an event log, without spark-events' code.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def translated(records: list[dict[str, Any]], most: int = 10) -> tuple[Translato
     ],
 )
 def test_the_reason_of_a_loss_is_a_sentence(reason: str | None, label: str, words: str) -> None:
-    """The reason that Spark's scheduler gives for a lost executor becomes a label and a part of the event's body."""
+    """The reason for an executor loss, as reported by Spark, becomes a label and part of the event's body."""
     found, clause, _ = loss_of(reason)
     assert found == label
     assert words in clause

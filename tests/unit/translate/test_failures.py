@@ -89,7 +89,7 @@ def test_a_python_error_is_found_with_its_location(name: str, error_type: str, r
 
 @pytest.mark.parametrize("name", ["3.5-batch-ansi", "4.3-batch-ansi"])
 def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
-    """The error class of a division by zero in ANSI mode is found in traces of Spark 3.5 and Spark 4.3."""
+    """In traces from Spark 3.5 and Spark 4.3, the error class of a division by zero in ANSI mode is found."""
     found = diagnosis(name)
     assert found.error_type == "DIVIDE_BY_ZERO"
     assert str(found.attributes["failure.root_cause"]).startswith(

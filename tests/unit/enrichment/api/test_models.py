@@ -86,7 +86,7 @@ _PLACE = "struct<city:string,zone:bigint>"
     ],
 )
 def test_fields_become_columns(model: type, expected: str) -> None:
-    """The fields of a dataclass, a TypedDict and a Pydantic model become columns of Spark's types."""
+    """The fields of a dataclass, a TypedDict and a Pydantic model become columns with Spark types."""
     assert schema_of(model).simpleString() == expected
 
 

@@ -73,8 +73,9 @@ print(calls, definition.answers, definition.stored)
 
 
 def test_driver_processes_share_answers(tmp_path: Path) -> None:
-    """Another process with the same script makes no call. A change of version, output, resource or script repeats all
-    calls.
+    """Another process with the same script makes no calls.
+
+    A change of version, output, resource or script repeats all calls.
     """
     script, other = tmp_path / "job.py", tmp_path / "other.py"
     for path in (script, other):
@@ -113,7 +114,7 @@ async def plain(row: Any, hosts: tuple[str, ...] = ("a", "b")) -> None:
 
 
 def holding(value: Any) -> Callable[..., Any]:
-    """Return a function that holds a value."""
+    """Return a function that captures a value."""
 
     async def fn(row: Any) -> Any:
         return value
@@ -137,7 +138,7 @@ def holding(value: Any) -> Callable[..., Any]:
     ],
 )
 def test_other_values_have_other_descriptions(one: Any, other: Any) -> None:
-    """Functions that hold different values have different descriptions."""
+    """Functions that capture different values have different descriptions."""
     assert described(one) == described(one)
     assert described(one) != described(other)
 

@@ -153,7 +153,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
 
 
 def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
-    """SystemExit in the retry policy of a resource fails the rows, and the process keeps its loop."""
+    """SystemExit in a resource's retry policy fails the rows, and the process continues to use its loop."""
 
     def opener() -> Any:
         raise ValueError

@@ -109,7 +109,7 @@ def test_a_run_compares_its_largest_window_with_the_client() -> None:
         return row
 
     for initial, said in ((28, 1), (20, 0)):
-        # With so few rows, the window keeps its initial size.
+        # With so few rows, the window size does not change.
         run = Run(call, resource=opened, max_in_flight=Auto(initial=initial))
         assert run.of([1]) == [1]
         assert len([text for text in run.numbers["hints"] if "limits calls in flight" in text]) == said

@@ -35,7 +35,7 @@ def test_answers_become_columns_in_the_output_s_order() -> None:
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """A failed row has nulls and keeps its failure. All other rows have their answers."""
+    """A failed row contains nulls and keeps its failure. All other rows contain their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]

@@ -123,7 +123,7 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
 
 
 def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Large answers are sent in several batches, in order and with failures. Each row is called once.
+    """Large answers are sent in several batches, in order and with failures. One call is made per row.
 
     A replay makes no call.
     """

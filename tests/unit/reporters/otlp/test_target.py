@@ -120,7 +120,7 @@ def test_settings_override_variables() -> None:
 
 
 def test_the_variables_select_the_protocol_and_the_certificates() -> None:
-    """The variables select the protocol. (With OpenTelemetry's exporter, an import selects the protocol.)"""
+    """The variables select the protocol. With OpenTelemetry's exporter, an import selects the protocol."""
     names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
@@ -128,7 +128,7 @@ def test_the_variables_select_the_protocol_and_the_certificates() -> None:
 
 
 def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
-    """An HTTP endpoint without a path gets the default path. An explicit path does not change."""
+    """The default path is added to an HTTP endpoint without a path. An explicit path does not change."""
     assert read({}, protocol="http/protobuf", endpoint="http://c:4318").address == "http://c:4318/v1/logs"
     assert read({}, protocol="http/protobuf", endpoint="https://c/otlp/v1/logs").address == "https://c/otlp/v1/logs"
 
