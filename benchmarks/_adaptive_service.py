@@ -85,7 +85,7 @@ class _Service:
         return web.json_response({"country": "DE"}, status=status, headers=headers)
 
     async def set(self, request: web.Request) -> web.Response:
-        # Wait for the calls of a client that was killed.
+        # Wait for the calls that a killed client made.
         for task in self.running:
             task.cancel()
         if self.running:

@@ -28,4 +28,4 @@ query = (
     .trigger(availableNow=True)
     .start()
 )
-query.awaitTermination()  # raises the error of the query, which ends the job
+query.awaitTermination()  # raises the query's error, which fails the job

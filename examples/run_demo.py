@@ -260,7 +260,7 @@ def show(events_file: Path) -> list[str]:
 
 
 def complaints(log: Path) -> list[str]:
-    """Return the warnings and errors of the shim and the sidecar in the log of a driver."""
+    """Return the warnings and errors that the shim and the sidecar wrote to a driver's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if "spark-events: " in line and (" WARN " in line or " ERROR " in line)]
 

@@ -309,8 +309,8 @@ class FakeDriver:
     def await_exit(self, within: float = PATIENCE) -> int:
         """Wait until the sidecar exits, and return its exit code.
 
-        Afterwards, ``answers`` contains all messages of the sidecar. The method waits until the standard output closes
-        when the sidecar exits, because ``Popen.wait`` would poll every 50 ms.
+        Afterwards, ``answers`` contains all messages from the sidecar. The method waits until the standard output
+        closes when the sidecar exits, because ``Popen.wait`` would poll every 50 ms.
         """
         deadline = time.monotonic() + within
         self._reader.join(within)

@@ -31,7 +31,7 @@ __all__ = ["Outcome", "RejectedError", "Service", "State", "outcome"]
 
 
 class RejectedError(Exception):
-    """Rejection by the service, like the exception of an HTTP client."""
+    """Rejection by the service, like an exception raised by an HTTP client."""
 
     def __init__(self, status: int, retry_after: float | None = None) -> None:
         super().__init__(f"status {status}")

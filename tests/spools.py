@@ -25,7 +25,7 @@ CORRUPT = sqlite3.DatabaseError("database disk image is malformed")
 
 
 class Disk:
-    """Faults of the disk that are active."""
+    """Active disk faults."""
 
     def __init__(self) -> None:
         self.opening: Exception | None = None

@@ -48,7 +48,7 @@ public final class ListenerBenchmark {
   private static final int ROUNDS = 12;
   private static final int WARM_UP = 4;
   private static final int CALLS = 40_000;
-  /** Calls of about one micro-batch. Afterwards, a pause lets the sidecar process these calls. */
+  /** Number of calls in about one micro-batch. Afterwards, a pause lets the sidecar process these calls. */
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
   /** A sidecar needs about 20 ms to process the contents of the pipe and mailboxes. */

@@ -1,4 +1,4 @@
-"""Tests that secrets in the settings of a reporter appear in no message and no event."""
+"""Tests that secrets in a reporter's settings appear in no message and no event."""
 
 from __future__ import annotations
 

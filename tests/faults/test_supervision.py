@@ -127,7 +127,7 @@ def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
 
 @pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
 def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
-    """The last message of the driver contains the number of lost records by kind."""
+    """The driver's last message contains the number of lost records by kind."""
     run = runs[fault].result()
     assert "Lost records that no event reports" in run.own_messages[-1]
     # Without a sidecar, the application's end is also lost.

@@ -1,4 +1,4 @@
-"""Tests that every event is delivered in order or counted as dropped, whatever the faults of a reporter."""
+"""Tests that whatever faults a reporter has, every event is delivered in order or counted as dropped."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule)
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
-    """Calls of a key never overlap and keep their order, even with failures, retries and timeouts."""
+    """Even with failures, retries and timeouts, calls for a key never overlap and keep their order."""
     world = World(schedule)
     run = run_of(world, key="k", on_failure="null")
     rows = range(len(schedule.rows))
@@ -242,7 +242,7 @@ def test_a_stopped_run_leaves_no_call_in_flight(schedule: Schedule, after: int, 
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    # Another run keeps the event loop active, so that the test would detect remaining calls of the first run.
+    # Another run keeps the event loop active, so that the test would detect remaining calls from the first run.
     assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

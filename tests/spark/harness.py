@@ -97,7 +97,7 @@ def two_lines(jar: Path | None = None) -> dict[str, str]:
 
 
 def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
-    """Return the settings of a ``file`` reporter named audit."""
+    """Return the settings for a ``file`` reporter named audit."""
     return {
         "events.dispatcher.type": dispatcher,
         "events.reporters": "audit",

@@ -39,7 +39,7 @@ def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
 
 
 def all_wrong(lab: Lab) -> Run:
-    """Run with one error of each kind: an unknown key, an invalid value, a missing value, and an unknown reporter."""
+    """Run with four errors: an unknown key, an invalid value, a missing value, and an unknown reporter."""
     lines = {
         **FILE,
         "events.reporters": "audit, nobody",

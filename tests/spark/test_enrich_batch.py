@@ -563,7 +563,7 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
 
 @pytest.mark.any_spark
 def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """A replay store never returns the answer of another row, even if some identifying columns have equal values."""
+    """Even if some identifying columns have equal values, a replay store never returns another row's answer."""
     df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
 
     async def named(row: Any) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def test_retry_after_of_one_service_does_not_delay_another_service(
 @pytest.mark.any_spark
 @pytest.mark.parametrize("form", [enrich, enrich_batch])
 def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, form: Callable[..., Any]) -> None:
-    """An accumulator in the function counts every call of four tasks, although all tasks share one worker."""
+    """An accumulator in the function counts every call by four tasks, although all tasks share one worker."""
     counter = spark.sparkContext.accumulator(0)
 
     async def counted(row: Any, ctx: Any) -> dict[str, int]:

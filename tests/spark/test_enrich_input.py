@@ -247,7 +247,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
 
 
 def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """If a function blocks the event loop and all calls of its worker, spark-events logs the function."""
+    """If a function blocks the event loop, and thereby all calls by its worker, spark-events logs the function."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:

@@ -101,7 +101,7 @@ def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: Enric
     assert out.count() == 80
     calls = service.calls()
     assert {call.outcome for call in calls} == {"200"}
-    # Each task makes 40 calls of half a second, two at a time.
+    # Each task makes 40 half-second calls, two at a time.
     for part in range(2):
         began = [call.began for call in calls if int(call.key) // 40 == part]
         assert len(began) == 40

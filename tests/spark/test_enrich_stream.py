@@ -238,7 +238,7 @@ def test_a_replay_makes_only_missing_calls(
     process = writing(tmp_path / "sink", service, **options)
     with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", process))
-    # The cleanup at the query's end must not delete answers of this uncommitted batch.
+    # The cleanup after the query stops must not delete answers for this uncommitted batch.
     wait_for("the end to be seen", lambda: not [one for one in enumerate_threads() if "enrich-release" in one.name])
     (kept,) = store.iterdir()
     assert [folder.name for folder in kept.iterdir()] == ["1"]

@@ -39,7 +39,7 @@ SPARK = {
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Return the finished job with failures of all kinds."""
+    """Return the finished job with all kinds of failures."""
     defaults = {**two_lines(), **PATIENT, **SPARK, **file_reporter(Path("{folder}/events.jsonl"))}
     found = lab.run("failures.py", defaults=defaults)
     assert found.process.returncode == 0, found.tail()

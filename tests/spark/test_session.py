@@ -232,7 +232,7 @@ def test_a_hundred_starts_and_stops_leave_no_resources(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Two Spark sessions share one stream. A second call of start raises an error or replaces the stream."""
+    """Two Spark sessions share one stream. A second call to start raises an error or replaces the stream."""
     assert "already has an event stream, started in " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True

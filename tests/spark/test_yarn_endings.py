@@ -96,7 +96,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def _packed(folder: Path) -> dict[str, str]:
     """Pack an environment with spark-events, and return the settings of docs/platforms/yarn.md.
 
-    The settings contain no path of this machine: neither of its Python nor of its jar.
+    The settings contain no path on this machine: neither of Python nor of the jar.
     """
     venv.create(folder / "environment")
     (site,) = (folder / "environment").glob("lib/python3*/site-packages")

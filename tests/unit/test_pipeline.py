@@ -98,7 +98,7 @@ def reporters(made: Pipeline) -> dict[str, type]:
 
 
 def test_the_default_is_a_log_reporter() -> None:
-    """Without settings of reporters, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
+    """Without reporter settings, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
     assert not isinstance(made.dispatcher, SyncDispatcher)
@@ -224,7 +224,7 @@ def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str
 
 
 def test_inactive_reporters_are_not_checked() -> None:
-    """Settings of inactive reporters have no effect: references are not resolved, and types are not imported."""
+    """Inactive reporters' settings have no effect: references are not resolved, and types are not imported."""
     made = pipeline(
         reporters="console",
         reporter__console__type="log",

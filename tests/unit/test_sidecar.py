@@ -356,7 +356,7 @@ def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
-    """The standard output of a reporter is redirected to the driver's standard error."""
+    """A reporter's standard output is redirected to the driver's standard error."""
     with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))
         driver.send(goodbye())

@@ -61,7 +61,7 @@ def declared_for(line: Line) -> Option | None:
 
 
 def test_all_settings_are_commented_out() -> None:
-    """All settings of the template are commented out, so a copy of the template changes nothing."""
+    """All settings in the template are commented out, so a copy of the template changes nothing."""
     active = [line for line in TEMPLATE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert active == []
 

@@ -27,7 +27,7 @@ def config(protocol: str, endpoint: str, **changes: Any) -> OtlpConfig:
 
 
 def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
-    """Make one attempt per batch, and raise the error of the reporter."""
+    """Make one attempt per batch, and raise the reporter's error."""
 
     async def attempts() -> None:
         reporter = OtlpReporter(settings)
@@ -60,7 +60,7 @@ def put(to: Delivery, events: Sequence[Event]) -> None:
 
 
 def verdict(settings: OtlpConfig) -> Exception | None:
-    """Return the error of one attempt, or None."""
+    """Return the error that one attempt raises, or None."""
     try:
         send(settings, [event(1)])
     except Exception as error:

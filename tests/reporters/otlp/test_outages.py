@@ -110,7 +110,7 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> None:
-    """If one request of a batch fails temporarily, the events of the other requests are not sent again."""
+    """If one request for a batch fails temporarily, the events in the other requests are not sent again."""
     import grpc
 
     from reporters.peers.otlp import Status

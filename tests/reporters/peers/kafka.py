@@ -168,7 +168,7 @@ broker.heartbeat.interval.ms=500
             one.result(20)
 
     def messages(self, topic: str, count: int, within: float = 20) -> list[Any]:
-        """Wait for ``count`` messages, and return all messages of the topic from its beginning."""
+        """Wait for ``count`` messages, and return all messages in the topic from its beginning."""
         from confluent_kafka import Consumer
 
         consumer = Consumer(

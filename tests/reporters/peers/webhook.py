@@ -51,7 +51,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore errors of clients that disconnect, because some tests end connections."""
+        """Ignore errors caused by clients that disconnect, because some tests close connections."""
 
 
 class Receiver:

@@ -15,7 +15,7 @@ from spark_events.bridge.pipe import line_writer
 
 
 class RecordingPipe:
-    """Pipe that records the answers of the session."""
+    """Pipe that records the session's answers."""
 
     def __init__(self) -> None:
         self._read, self.write = os.pipe()

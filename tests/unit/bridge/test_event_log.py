@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """Return a line of an event log in Spark's format. ``_`` in a name stands for a space."""
+    """Return an event log line in Spark's format. ``_`` in a name represents a space."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 
@@ -411,7 +411,7 @@ def test_the_cause_of_an_aborted_job_is_its_task_s_exception(path: Path) -> None
 
 
 def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
-    """If the message of a job equals its task's message, as in Spark 4, the job has the task's type and causes."""
+    """If a job's message equals its task's message, as in Spark 4, the job's failure has the task's type and causes."""
     trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
     reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
     (job,) = reading.of(r.JobEnd)

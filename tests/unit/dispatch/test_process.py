@@ -151,7 +151,7 @@ def test_a_throttled_reporter_is_retried_after_the_requested_delay(start: Start,
 
 
 def test_a_process_is_kept_between_batches(start: Start) -> None:
-    """An error of a reporter does not end the reporter's process."""
+    """An error that a reporter raises does not end the reporter's process."""
     delivery = start(batch_size=1)
     delivery.put(entries(event(0)))
     assert delivery.wait_until_settled(20)

@@ -105,7 +105,7 @@ async def of_an_answer(row: Any) -> Any:
 
 
 def failure_in(fn: Any, given: Any) -> RowFailure:
-    """Return the failure of a function that receives this argument."""
+    """Return the failure that a function with this argument causes."""
     with pytest.raises(Exception) as raised:  # noqa: PT011
         asyncio.run(fn(given))
     return RowFailure("error", type(raised.value).__name__, str(raised.value))

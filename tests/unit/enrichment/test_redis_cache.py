@@ -71,7 +71,7 @@ def enriched(
 
 
 def test_a_second_worker_makes_no_call(url: str) -> None:
-    """Until the definition or version changes or the answers expire, later runs use the answers of a run."""
+    """Until the definition or version changes or the answers expire, later runs use the stored answers."""
     service, ids = Service(), list(range(3_000))
     shared = Cache(store=RedisCache(url))
     first, counted = enriched(service, shared, ids, "a")

@@ -312,7 +312,7 @@ def test_a_failed_enrichment_is_a_consequence_of_its_query() -> None:
 
 
 def test_the_application_s_exception_names_the_previous_failure() -> None:
-    """The exception of an application belongs to the previous failure, because programs wrap Spark's exceptions."""
+    """An application's exception belongs to the previous failure, because programs wrap Spark's exceptions."""
     failure = {"chain": [{"type": "java.lang.RuntimeException", "message": "load failed"}]}
     (alarm,) = alarms(translate([*failed_job(UDF), application_end("UNCAUGHT_EXCEPTION", failure=failure)]))
     assert alarm.body == (
@@ -391,7 +391,7 @@ def test_different_causes_have_different_fingerprints(error_type: str, message: 
 
 
 def test_one_cause_has_one_fingerprint_on_every_level() -> None:
-    """The failures of a stage, its job, query and application with one cause have the same fingerprint."""
+    """If a stage, its job, query and application fail with one cause, their fingerprints are equal."""
     events = translate(KINDS["udf error"][0])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1

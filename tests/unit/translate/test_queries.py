@@ -76,7 +76,7 @@ def test_a_query_that_fails_before_its_first_batch_has_no_batch() -> None:
 
 
 def test_a_failed_query_has_its_last_offsets() -> None:
-    """The failure of a query contains the offsets of its last commit, at which the next run continues."""
+    """A query's failure event contains the offsets of the last commit, at which the next run continues."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
     assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'

@@ -129,7 +129,7 @@ def test_sql_that_succeeds_makes_no_event() -> None:
 
 
 def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
-    """The reason for a failed application is the error of the previous SQL, because Spark's end event has no reason."""
+    """The reason for a failed application is the previous SQL error, because Spark's end event contains no reason."""
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
@@ -195,7 +195,7 @@ def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
-    """If the outcome of the spark-sql shell is unknown, as with Spark 3.5, the error of the shell is a hint."""
+    """If the outcome of the spark-sql shell is unknown, as with Spark 3.5, the shell's error is a hint."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))

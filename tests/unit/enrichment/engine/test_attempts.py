@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:
-    """Function that raises the exceptions of a script, one per attempt and row. Then it returns the row."""
+    """Function that raises the exceptions in a script, one per attempt and row, and afterwards returns the row."""
 
     def __init__(self, *script: BaseException | Any) -> None:
         self._script = script

@@ -80,7 +80,7 @@ def test_answers_are_yielded_in_the_order_of_the_rows() -> None:
 
 
 def test_calls_continue_across_chunks() -> None:
-    """Calls of the next chunk begin while a slow last call of the previous chunk is in flight."""
+    """While a slow last call for the previous chunk is in flight, calls for the next chunk begin."""
     begun: list[int] = []
     release = asyncio.Event()
 
@@ -232,7 +232,7 @@ def test_empty_input_gives_empty_output() -> None:
 
 
 def test_a_failed_row_has_a_failure_as_answer() -> None:
-    """The answer of a failed row is a failure with the exception and its location. All other rows have answers."""
+    """A failed row's answer is a failure with the exception and its location. All other rows have answers."""
 
     async def fn(row: int) -> int:
         if row == 3:

@@ -16,7 +16,7 @@ from spark_events.enrichment.settings import Retry
 
 
 def test_calls_of_a_key_are_sequential_and_in_order() -> None:
-    """Calls of one key are sequential and in order, including retries. Calls of different keys are concurrent."""
+    """Calls for one key are sequential and in order, including retries. Calls for different keys are concurrent."""
     rng = random.Random(7)
     flying: defaultdict[int, int] = defaultdict(int)
     order: defaultdict[int, list[int]] = defaultdict(list)

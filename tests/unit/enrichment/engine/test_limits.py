@@ -25,7 +25,7 @@ from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
 class StatusError(Exception):
-    """Exception with a status code, like the exceptions of httpx and requests."""
+    """Exception with a status code, like the exceptions that httpx and requests raise."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(f"status {status}")
@@ -42,7 +42,7 @@ def assert_not_early(times: list[float], start: float, interval: float) -> None:
     The slot does not depend on the previous attempt, which a busy machine may have delayed.
     """
     for index, moment in enumerate(times):
-        # The tolerance covers rounding errors of sums of floats.
+        # The tolerance covers rounding errors in sums of floats.
         assert moment >= start + index * interval - 1e-6
 
 

@@ -30,7 +30,7 @@ def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
 
 
 def test_equal_requests_of_a_batch_make_one_call() -> None:
-    """Equal requests of a batch cause one call, whether this call is in flight or answered."""
+    """Equal requests in a batch cause one call, whether this call is in flight or answered."""
     called: list[int] = []
 
     async def fn(row: int) -> int:

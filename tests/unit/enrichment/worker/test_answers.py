@@ -28,7 +28,7 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """Columns have the order of the output, whatever the order in the answer of the function."""
+    """Whatever the order in the function's answer, columns have the order of the output."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})

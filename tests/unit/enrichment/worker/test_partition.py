@@ -245,7 +245,7 @@ def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any
 
 
 def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
-    """The replay store identifies answers by request, so two requests of one order have different answers."""
+    """The replay store identifies answers by request, so two requests about one order have different answers."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
@@ -258,7 +258,7 @@ def test_the_replay_store_identifies_answers_by_request(tmp_path: Path) -> None:
 
 
 def test_the_replay_store_identifies_answers_by_shared_columns(tmp_path: Path) -> None:
-    """If the `coalesce_by` columns of a row change between two runs, the row receives the answer of its new group."""
+    """If the `coalesce_by` columns of a row change between two runs, the row receives the answer for its new group."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}

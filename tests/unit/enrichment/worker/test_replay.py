@@ -79,7 +79,7 @@ def test_a_stored_answer_that_python_cannot_represent_is_called_again(tmp_path: 
 
 
 def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
-    """The answers of a failed task are stored, because the retry of the task needs them."""
+    """The answers that a failed task received are stored, because the retry of the task needs them."""
 
     def task() -> None:
         with store(tmp_path).recording(0) as recording:
@@ -94,7 +94,7 @@ def test_the_answers_of_a_failed_task_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_an_unfinished_chunk_are_stored_once(tmp_path: Path) -> None:
-    """Answers of an unfinished chunk are stored while the task runs. The chunk does not store them again."""
+    """While the task runs, answers for an unfinished chunk are stored. The finished chunk does not store them again."""
     chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
     refused = RowFailure("error", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]

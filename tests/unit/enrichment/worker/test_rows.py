@@ -42,7 +42,7 @@ def test_maps_are_dictionaries_at_any_depth() -> None:
 
 
 def test_maps_with_unhashable_keys_are_pairs() -> None:
-    """Maps with unhashable keys become lists of pairs, at any depth. They are returned unchanged, and identify rows."""
+    """At any depth, maps with unhashable keys become lists of pairs, which are returned unchanged and identify rows."""
     inner = pa.map_(pa.string(), pa.int64())
     structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
     kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
