@@ -184,7 +184,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
 
 
 def test_printed_text_is_written_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """As in the sidecar, a reporter's prints are written to standard error, and not to the pipe of answers."""
+    """As in the sidecar, output that a reporter prints goes to standard error, not to the pipe of answers."""
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)

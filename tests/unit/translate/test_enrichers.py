@@ -220,7 +220,7 @@ GPU = (
     ],
 )
 def test_memory_errors_of_plugins_are_recognized_by_name(kind: str, message: str, label: str) -> None:
-    """Memory errors of plugins are recognized by name. The location is the user's line that called the plugin."""
+    """Memory errors raised by plugins are recognized by name. The location is the user's line that calls the plugin."""
     diagnostics = Diagnostics([TypeEnricher()])
     diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn --class com.acme.Orders orders.jar")
     attributes = diagnostics.of_text(GPU.format(type=kind, message=message)).attributes
