@@ -293,7 +293,7 @@ def test_contradictions_are_refused() -> None:
         Cache(by="id", ttl=0, store=store)
     with pytest.raises(InvalidPlanError, match=r"Cache.max_entries is 5; allowed: the default with Cache.store"):
         Cache(max_entries=5, store=store)
-    with pytest.raises(InvalidPlanError, match="Cache.version is '2' without Cache.store, but only a store uses it"):
+    with pytest.raises(InvalidPlanError, match=r"Cache.version is '2' without Cache.store, but only a store uses it"):
         Cache(version="2")
     with pytest.raises(InvalidPlanError, match=r"RedisCache.url is ''; allowed: an address such as"):
         RedisCache("")
