@@ -1,7 +1,4 @@
-"""Read items by key from a store like DynamoDB, with at most 100 keys per request.
-
-The store may return some keys as unprocessed; the recipe requests these keys again.
-"""
+"""Read items by key from a store like DynamoDB, and request unprocessed keys again."""
 
 import asyncio
 import contextlib

@@ -170,7 +170,9 @@ def _of_psycopg(error: Any) -> Verdict | None:
 
 
 def _of_asyncpg(error: Any) -> Verdict | None:
-    return DOWN if str(error).endswith("is closed") else None
+    # A connection that breaks during a query may leave its protocol in the wrong state.
+    text = str(error)
+    return DOWN if text.endswith("is closed") or text.startswith("cannot switch to state") else None
 
 
 _CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
@@ -179,6 +181,7 @@ _CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
     ("botocore", "ClientError"): _of_aws,
     ("openai", "APIError"): _of_openai,
     ("asyncpg", "InterfaceError"): _of_asyncpg,
+    ("asyncpg", "InternalClientError"): _of_asyncpg,
     ("psycopg", "OperationalError"): _of_psycopg,
     ("psycopg2", "OperationalError"): _of_psycopg,
 }

@@ -75,6 +75,13 @@ POOL = Verdict(retryable=True, timeout=True)
         (of_postgres("42P01"), REJECTED),
         (double("asyncpg.exceptions._base.InterfaceError", "cannot perform operation: connection is closed"), DOWN),
         (double("asyncpg.exceptions._base.InterfaceError", "another operation is in progress"), MISTAKE),
+        (
+            double(
+                "asyncpg.exceptions._base.InternalClientError", "cannot switch to state 11; another operation (2) …"
+            ),
+            DOWN,
+        ),
+        (double("asyncpg.exceptions._base.InternalClientError", "another mistake"), MISTAKE),
         (psycopg.OperationalError("server closed the connection unexpectedly"), DOWN),
         (psycopg.OperationalError('connection failed: FATAL:  password authentication failed for user "a"'), REJECTED),
         (psycopg.errors.InvalidPassword("x"), REJECTED),
