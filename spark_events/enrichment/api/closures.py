@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 from collections.abc import Sequence
@@ -57,8 +58,11 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     # the same request differently.
     asked = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr([calls, again, *asked]).encode()).hexdigest()
-    names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
-    stored = hashlib.sha256(repr([names, output.serialised(), *asked]).encode()).hexdigest()
+    stored = answers
+    # Without names that are the same in every driver process, each driver process uses keys of its own.
+    with contextlib.suppress(Exception):
+        names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
+        stored = hashlib.sha256(repr([names, output.serialised(), *asked]).encode()).hexdigest()
     return Definition(calls, answers, resource, uuid.uuid4().hex, stored)
 
 

@@ -26,6 +26,10 @@ def described(value: Any, within: tuple[int, ...] = ()) -> str:
     Args:
         value: a function, or any object that can be pickled.
         within: ids of the objects that contain this one.
+
+    Raises:
+        Exception: when a value has no such description: a function of a notebook, which has no file; a variable that is
+            not assigned yet; or an object that only cloudpickle can pickle.
     """
     if isinstance(value, _PLAIN):
         return f"{type(value).__name__} {value!r}"
@@ -40,23 +44,25 @@ def described(value: Any, within: tuple[int, ...] = ()) -> str:
         return f"{{{', '.join(sorted(f'{described(k, inside)}: {described(v, inside)}' for k, v in value.items()))}}}"
     if isinstance(value, types.ModuleType):
         return value.__name__
-    if inspect.isclass(value) or inspect.isbuiltin(value):
+    if inspect.isclass(value):
         return _name(value)
-    try:
-        return f"{_name(value)} {described(_held(value), inside)}"
-    except Exception:  # a variable is not assigned yet, or only cloudpickle can pickle the value
-        return _name(type(value))
+    return f"{_name(value)} {described(_held(value), inside)}"
 
 
 def _name(value: Any) -> str:
     module = getattr(value, "__module__", None) or ""
     if module == "__main__":
-        module = os.path.basename(getattr(sys.modules[module], "__file__", None) or "")
+        file = getattr(sys.modules[module], "__file__", None)
+        if not file:
+            raise LookupError("the main module has no file")
+        module = os.path.basename(file)
     return f"{module}:{getattr(value, '__qualname__', '')}"
 
 
 def _held(value: Any) -> Any:
     """Return the values that a function or an object references."""
+    if inspect.isbuiltin(value):
+        return value.__self__  # the object of a bound method, such as a dictionary of `table.get`; otherwise the module
     if not inspect.isfunction(value):
         # __reduce_ex__ returns the items of a container as iterators.
         return [list(one) if isinstance(one, Iterator) else one for one in value.__reduce_ex__(4)]

@@ -7,15 +7,21 @@ import itertools
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fakes import ROOT
+from pyspark.sql.types import LongType, StructField, StructType
 from redis_server import redis_server
 
+from spark_events.enrichment.api.closures import definition_of
+from spark_events.enrichment.api.schema import Output
 from spark_events.enrichment.api.stable_names import described
+from spark_events.enrichment.plan import Plan
 
 #: Driver whose function, class and constants are in the main script, so that cloudpickle pickles them by value.
 SCRIPT = """
@@ -131,6 +137,7 @@ def holding(value: Any) -> Callable[..., Any]:
         (holding({"a": 1}), holding({"a": 2})),
         (holding([1, 2]), holding([2, 1])),
         (holding(holding(1)), holding(holding(2))),
+        (holding({"a": 1}.get), holding({"a": 2}.get)),
         (Client("a"), Client("b")),
         (Client("a").__call__, Client("b").__call__),
         (functools.partial(plain, hosts=("a",)), functools.partial(plain, hosts=("b",))),
@@ -153,3 +160,41 @@ def test_equal_values_have_equal_descriptions() -> None:
     letters = iter("abc")
     described(holding(letters))
     assert (next(numbers), next(letters)) == (0, "a")
+
+
+def unassigned() -> Callable[..., Any]:
+    """Return a function that references a variable without a value."""
+
+    value = 1
+
+    async def fn(row: Any) -> Any:
+        return value
+
+    del value
+    return fn
+
+
+def in_a_notebook() -> Callable[..., Any]:
+    """Return a function of a main module without a file."""
+    fn = holding(1)
+    fn.__module__ = "__main__"
+    return fn
+
+
+@pytest.mark.parametrize("make", [unassigned, in_a_notebook])
+def test_a_function_without_stable_names_has_the_keys_of_its_process(
+    make: Callable[[], Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a function cannot be described, its keys contain its pickle, so that no other function shares its answers."""
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    schema = StructType([StructField("id", LongType())])
+    output = Output(schema, pa.schema([("id", pa.int64())]))
+
+    def keys_of(fn: Callable[..., Any]) -> tuple[str, str]:
+        definition = definition_of(Plan(fn), output, schema, ["id"])
+        return definition.stored, definition.answers
+
+    stored, answers = keys_of(make())
+    assert stored == answers
+    stored, answers = keys_of(plain)
+    assert stored != answers
