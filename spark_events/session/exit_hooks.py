@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 from spark_events.bridge import python_stacks
 
-#: Key that tells the shim that the hooks are installed. It is not below ``spark.events.``, where every key is a
-#: setting.
+#: Spark property that tells the shim that the hooks are installed. Its name does not start with ``spark.events.``,
+#: because that prefix is reserved for settings.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
 #: Time limit for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
