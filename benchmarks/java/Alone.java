@@ -66,9 +66,10 @@ final class Alone implements RecordSink, AutoCloseable {
   }
 
   @Override
-  public void close() throws InterruptedException {
-    // A stopped (SIGSTOP) sidecar does not notice that its pipe is closed.
-    process.destroyForcibly();
+  public void close() throws IOException, InterruptedException {
+    // A stopped (SIGSTOP) sidecar does not notice that its pipe is closed. A killed sidecar would be restarted.
+    signal("CONT");
     sidecar.finish();
+    process.destroyForcibly();
   }
 }

@@ -135,9 +135,11 @@ public final class ListenerBenchmark {
       withRules.set("spark.events.deadline." + rule, "1h");
     }
     withRules.set("spark.events.deadline.lag", "1000000");
+    // By default, the driver replaces a stopped sidecar after a minute.
+    SparkConf withoutRestart = confOf("stopped").set("spark.events.sidecar.stall-timeout", "1h");
     try (Alone running = new Alone(confOf("running"));
         Alone rules = new Alone(withRules);
-        Alone stopped = new Alone(confOf("stopped"));
+        Alone stopped = new Alone(withoutRestart);
         Alone hung = new Alone(withHung)) {
       stopped.signal("STOP");
       compare(running, rules, stopped, hung);
