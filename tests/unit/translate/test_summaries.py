@@ -540,7 +540,9 @@ def queries_of(summary: Event) -> dict[str, dict[str, Any]]:
 
 @given(durations=st.lists(st.integers(1, 10_000_000), min_size=1, max_size=60))
 def test_numbers_of_a_query_equal_a_simple_computation(durations: list[int]) -> None:
-    """Batches and rows are exact. The quantiles p50 and p99 differ by at most 1.2 % from the exact value."""
+    """Batches and rows are exact. The quantiles p50 and p99 differ by at most 0.55 % and the rounding from the exact
+    value.
+    """
     records = [
         query_progress(batch, numInputRows=batch + 1, durationMs={"addBatch": 1, "triggerExecution": each})
         for batch, each in enumerate(durations)
@@ -552,7 +554,7 @@ def test_numbers_of_a_query_equal_a_simple_computation(durations: list[int]) -> 
     ordered = sorted(durations)
     for name, share in (("duration_p50_ms", 50), ("duration_p99_ms", 99)):
         exact = ordered[-(-len(ordered) * share // 100) - 1]
-        assert abs(numbers[name] - exact) <= max(0.5, 0.012 * exact)
+        assert abs(numbers[name] - exact) <= min(0.5 + 0.0055 * exact, max(0.5, 0.012 * exact))
 
 
 def test_a_trigger_without_data_is_not_a_batch() -> None:
