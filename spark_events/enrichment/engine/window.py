@@ -83,7 +83,7 @@ class Window:
         #: Logarithm of the latency of a call in seconds, and the share of rejections, in the last round without a
         #: trial.
         self._cost: float | None = None
-        self._is_bad = 0.0
+        self._overload = 0.0
         self._lowest = math.inf
         #: Size of the next trial as a logarithm, its direction, and whether all trials so far were successful.
         self._step, self._direction, self._starting = _MOST_STEP, 1, True
@@ -136,7 +136,7 @@ class Window:
 
     def _give_up(self) -> bool:
         """End an unsuccessful trial."""
-        self._judge(math.inf, math.inf, 0.0, is_bad=1.0)
+        self._judge(math.inf, math.inf, 0.0, overload=1.0)
         self._set(self.size)
         self._clear()
         return True
@@ -172,24 +172,24 @@ class Window:
         if full:
             self._lowest = min(self._lowest, mean)
             # A rejected call waits for about one latency before its retry, so all calls use the window evenly.
-            self._judge(math.log(mean / (1 - share)), mean, error, self._overload(mean, share))
+            self._judge(math.log(mean / (1 - share)), mean, error, self._overload_of(mean, share))
             if self._other is None or old == self._other[0]:
                 self._share = share
         self._set(self.size)
         self._clear()
         return self.size != old or self._starting != was_starting
 
-    def _overload(self, mean: float, share: float) -> float:
+    def _overload_of(self, mean: float, share: float) -> float:
         """Return the strength of the signs of an overload, from 0 to 1."""
         slower = math.log(max(1.0, (mean - _SLOW_SECONDS) / self._lowest)) / math.log(_SLOW)
         return min(1.0, max(slower, share / _MANY_REJECTED))
 
-    def _judge(self, cost: float, mean: float, error: float, is_bad: float) -> None:
+    def _judge(self, cost: float, mean: float, error: float, overload: float) -> None:
         other, self._other = self._other, None
         if other is not None:
-            self._compare(other, cost, mean, is_bad)
+            self._compare(other, cost, mean, overload)
             return
-        before, self._cost, self._is_bad = self._cost, cost, is_bad
+        before, self._cost, self._overload = self._cost, cost, overload
         self._rested += 1
         if before is not None and abs(cost - before) > max(_JUMP, _SIGNIFICANT * error):
             # The destination has changed: try more calls if the destination has become faster, and fewer calls if it
@@ -211,11 +211,11 @@ class Window:
             self._direction = -self._direction
             self._starting = False
             return
-        self._other = self.size, self._cost, self._is_bad
+        self._other = self.size, self._cost, self._overload
         self.size = tried
 
-    def _compare(self, other: tuple[int, float, float], cost: float, mean: float, is_bad: float) -> None:
-        size, before, was_bad = other
+    def _compare(self, other: tuple[int, float, float], cost: float, mean: float, overload: float) -> None:
+        size, before, overload_before = other
         ratio = math.log(self.size / size)
         gain = 1 - (cost - before) / ratio
         if self._starting and gain <= _NO_EFFECT:
@@ -224,10 +224,10 @@ class Window:
                 # Measure this window again, without the calls that filled it.
                 self._other, self._old = other, 0
                 return
-        least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (is_bad if ratio > 0 else was_bad)
+        least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (overload if ratio > 0 else overload_before)
         if (gain > least) == (ratio > 0):
             # Continue in the same direction.
-            self._cost, self._is_bad = cost, is_bad
+            self._cost, self._overload = cost, overload
             self._failed = self._rest = 0
             if ratio > 0 and gain < _PAYS_WELL:
                 self._step = max(_LEAST_STEP, self._step / 1.5)
@@ -236,7 +236,7 @@ class Window:
             self._step = self._step if self._starting else max(self._step, min(_CHAINED_STEP, 1.5 * self._step))
             self._try(self._step)
             return
-        if ratio < 0 and gain > _NO_EFFECT and is_bad >= 1:
+        if ratio < 0 and gain > _NO_EFFECT and overload >= 1:
             # The latency does not depend on this window, so a high latency does not indicate an overload.
             self._lowest = min(mean, _FORGETS * self._lowest)
         self.size = size
