@@ -46,7 +46,7 @@ _ONE_RECORD = 64
 
 
 #: An empty value means the default, as for Spark's own keys, so that a template may list the key without a value.
-_PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
+_PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or an empty value", lambda given: given or None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _text(value: str) -> str:
     return value
 
 
-def text(allowed: str = "a text that is not empty") -> Kind[str]:
+def text(allowed: str = "a non-empty string") -> Kind[str]:
     """Non-empty string; ``allowed`` describes it."""
     return Kind(allowed, _text)
 

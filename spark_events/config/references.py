@@ -105,7 +105,7 @@ def _secret(value: str) -> Secret:
 
 
 #: Secret string; users should set it as ``${env:NAME}`` or ``${file:/path}``.
-secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file:/path}", _secret, str, True)
+secret: Kind[Secret] = Kind("a non-empty string, or ${env:NAME}, or ${file:/path}", _secret, str, True)
 
 
 def resolve(value: str) -> str:

@@ -79,7 +79,7 @@ class Retry:
         if self.attempts == 1:
             for name, unused in (("on", None), ("on_result", None), ("on_invalid", False)):
                 if (given := getattr(self, name)) != unused:
-                    refuse(f"Retry.{name}", given, f"{unused} with Retry.attempts=1, which makes no other attempt")
+                    refuse(f"Retry.{name}", given, f"{unused} with Retry.attempts=1, which disables retries")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

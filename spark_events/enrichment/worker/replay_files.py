@@ -76,7 +76,7 @@ class AnswerFiles:
         try:
             infos = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         except Exception as error:
-            self._warn(f"replay store {self._root} cannot be read, so all rows are called", error)
+            self._warn(f"replay store {self._root} cannot be read; calling the function for all rows", error)
             return tables[0]
         for info in sorted(infos, key=lambda info: info.path):
             if info.path.endswith(".arrow"):

@@ -83,7 +83,7 @@ class GrpcConnection:
     def _explained(self, details: str) -> str:
         # gRPC reports the TLS alert "certificate required" only in these messages.
         if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
-            return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
+            return f"{details}; the receiver may require a client certificate (client.certificate, client.key)"
         return details
 
     async def close(self) -> None:

@@ -86,7 +86,7 @@ class HttpConnection:
         # The TLS alert "certificate required" arrives after the handshake, possibly after the connection has ended.
         is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
         if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
-            return "; the receiver may want a client's certificate (client.certificate, client.key)"
+            return "; the receiver may require a client certificate (client.certificate, client.key)"
         return ""
 
     async def close(self) -> None:

@@ -211,7 +211,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
 def _http(endpoint: str, origin: str) -> tuple[str, bool]:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https"):
-        raise ConfigError([f"{origin}: given {endpoint!r}, allowed with HTTP is http://host:port or https://host:port"])
+        raise ConfigError([f"{origin}: given {endpoint!r}, allowed over HTTP: http://host:port or https://host:port"])
     if origin == "endpoint" and parts.path in ("", "/"):
         endpoint = endpoint.rstrip("/") + _PATH
     return endpoint, parts.scheme == "https"

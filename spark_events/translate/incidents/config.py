@@ -28,9 +28,10 @@ def _template(value: str) -> str | None:
 
 
 #: An http or https URL.
-URL: Kind[str | None] = Kind("an http or https URL, or nothing", _url)
+URL: Kind[str | None] = Kind("an http or https URL, or an empty value", _url)
 _TEMPLATE: Kind[str | None] = Kind(
-    f"an http or https URL with any of {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, or nothing", _template
+    f"an http or https URL, optionally with {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, or an empty value",
+    _template,
 )
 
 

@@ -164,13 +164,10 @@ def test_equal_values_have_equal_descriptions() -> None:
 
 def unassigned() -> Callable[..., Any]:
     """Return a function that references a variable without a value."""
-
-    value = 1
-
-    async def fn(row: Any) -> Any:
-        return value
-
-    del value
+    fn = holding(1)
+    assert fn.__closure__ is not None
+    for cell in fn.__closure__:
+        del cell.cell_contents
     return fn
 
 

@@ -142,7 +142,7 @@ def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
         ({ALL + "TIMEOUT": "soon"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given 'soon', expected a number of seconds"),
         ({ALL + "TIMEOUT": "-1"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given '-1'"),
         ({ALL + "ENDPOINT": "ftp://c"}, {}, "OTEL_EXPORTER_OTLP_ENDPOINT: given 'ftp://c', expected http://host"),
-        ({}, {"endpoint": "c:4318", "protocol": "http/protobuf"}, "endpoint: given 'c:4318', allowed with HTTP is"),
+        ({}, {"endpoint": "c:4318", "protocol": "http/protobuf"}, "endpoint: given 'c:4318', allowed over HTTP:"),
         ({}, {"endpoint": "http://c:4317/v1/logs"}, "a gRPC endpoint must not have a path"),
         ({}, {"client_key": "/k"}, "client.certificate: not set; a client certificate needs its key"),
         ({}, {"client_certificate": "/c"}, "client.key: not set"),
