@@ -15,14 +15,13 @@ import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
 # The parts that each part of the package may import.
-LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
+LEAVES = {"event", "errors", "config", "loading", "loops", "_version"}
 ALLOWED = {
     "event": {"errors"},
     "errors": set(),
     "config": {"errors"},
     "loading": set(),
     "loops": set(),
-    "metrics": {"errors"},
     "_version": set(),
     "jars": {"errors"},
     "bridge": LEAVES,
@@ -33,7 +32,7 @@ ALLOWED = {
 }
 ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
 ALLOWED["report"] = LEAVES | {"bridge", "translate", "reporters"}
-ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
+ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
 ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
@@ -182,7 +181,7 @@ def modules_after(statement: str) -> set[str]:
 FOREIGN = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "opentelemetry", "sqlalchemy", "httpx", "requests"}
 FOREIGN |= {"psycopg", "confluent_kafka", "duckdb", "rich"}
 OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / "reporters").iterdir()} - {
-    f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log", "patience")
+    f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log")
 }
 
 

@@ -51,7 +51,7 @@ public final class InProcess implements RecordSink {
   private final SparkContext context;
   private final Settings settings;
   private final HandoffQueue queue;
-  private final SyncBarrier gate;
+  private final SyncBarrier barrier;
   private final EventLog events = new EventLog();
   private final SidecarMessages answers;
   private final Deadline deadline = new Deadline();
@@ -73,8 +73,8 @@ public final class InProcess implements RecordSink {
     this.context = context;
     this.settings = settings;
     queue = new HandoffQueue(settings.queueSize, settings.synchronous);
-    gate = new SyncBarrier(settings, queue, () -> context.isStopped() || deadline.isSet());
-    answers = new SidecarMessages(queue, gate, new Statistics(), events);
+    barrier = new SyncBarrier(settings, queue, () -> context.isStopped() || deadline.isSet());
+    answers = new SidecarMessages(queue, barrier, new Statistics(), events);
     feed = new RecordWriter(queue, deadline);
     listener = new EventsListener(conf, this);
   }
@@ -159,7 +159,7 @@ public final class InProcess implements RecordSink {
 
   @Override
   public void hand(Record record) {
-    gate.pass(record);
+    barrier.pass(record);
   }
 
   /** Ends the stream on the listener thread, so that the application ends only after its last events are delivered. */
@@ -192,7 +192,7 @@ public final class InProcess implements RecordSink {
 
   private void setDeadline() {
     if (!deadline.isSet()) {
-      deadline.setAfter(settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
+      deadline.setAfter(settings.shutdownTimeoutMillis - barrier.spentAtTheEndMillis());
     }
   }
 

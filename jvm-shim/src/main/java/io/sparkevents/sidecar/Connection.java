@@ -46,7 +46,7 @@ public final class Connection implements RecordSink {
   public final HandoffQueue queue;
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
-  private final SyncBarrier gate;
+  private final SyncBarrier barrier;
   /** Context of the application; null until the first successful look-up. */
   private SparkContext context;
   private final CountDownLatch settled = new CountDownLatch(1);
@@ -63,8 +63,8 @@ public final class Connection implements RecordSink {
     this.settings = settings;
     PythonProgram.read(conf);
     queue = new HandoffQueue(settings.queueSize, settings.synchronous);
-    gate = new SyncBarrier(settings, queue, this::isEnding);
-    sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, gate, statistics);
+    barrier = new SyncBarrier(settings, queue, this::isEnding);
+    sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, barrier, statistics);
   }
 
   /**
@@ -190,7 +190,7 @@ public final class Connection implements RecordSink {
   public void hand(Record record) {
     // After the application has ended, Spark reports only work that it stops itself.
     if (!over) {
-      gate.pass(record);
+      barrier.pass(record);
     }
   }
 

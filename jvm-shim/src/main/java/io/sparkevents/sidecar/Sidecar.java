@@ -32,7 +32,7 @@ public final class Sidecar {
   private final Settings settings;
   private final String application;
   private final HandoffQueue queue;
-  private final SyncBarrier gate;
+  private final SyncBarrier barrier;
   private final Statistics statistics;
   private final CountDownLatch firstStart = new CountDownLatch(1);
   private final CountDownLatch finishing = new CountDownLatch(1);
@@ -51,15 +51,15 @@ public final class Sidecar {
   private volatile boolean late;
 
   public Sidecar(
-      Settings settings, String application, List<Interpreter> candidates, HandoffQueue queue, SyncBarrier gate,
+      Settings settings, String application, List<Interpreter> candidates, HandoffQueue queue, SyncBarrier barrier,
       Statistics statistics) {
     this.settings = settings;
     this.application = application;
     this.queue = queue;
-    this.gate = gate;
+    this.barrier = barrier;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts, settings.restartsWindowMillis);
-    messages = new SidecarMessages(queue, gate, statistics, events);
+    messages = new SidecarMessages(queue, barrier, statistics, events);
     launcher = new Launcher(settings, candidates, deadline, messages::receive, queue::wakeWriter);
     writer = new RecordWriter(queue, deadline);
     stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
@@ -84,7 +84,7 @@ public final class Sidecar {
 
   /** Drains the queue within the shutdown timeout, then stops the process. Call this method after the last record. */
   public void finish() throws InterruptedException {
-    long patience = Math.max(0, settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
+    long patience = Math.max(0, settings.shutdownTimeoutMillis - barrier.spentAtTheEndMillis());
     deadline.setAfter(patience);
     queue.finish();
     finishing.countDown();

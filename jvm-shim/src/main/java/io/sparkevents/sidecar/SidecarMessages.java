@@ -20,15 +20,15 @@ public final class SidecarMessages {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
 
   private final HandoffQueue queue;
-  private final SyncBarrier gate;
+  private final SyncBarrier barrier;
   private final Statistics statistics;
   private final EventLog events;
   private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
 
-  public SidecarMessages(HandoffQueue queue, SyncBarrier gate, Statistics statistics, EventLog events) {
+  public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, EventLog events) {
     this.queue = queue;
-    this.gate = gate;
+    this.barrier = barrier;
     this.statistics = statistics;
     this.events = events;
   }
@@ -50,7 +50,7 @@ public final class SidecarMessages {
   private void understand(Map<?, ?> answer) {
     switch (String.valueOf(answer.get("kind"))) {
       case "ready":
-        gate.await((Collection<?>) answer.get("awaited"));
+        barrier.await((Collection<?>) answer.get("awaited"));
         if (Boolean.TRUE.equals(answer.get("samples"))) {
           threads.start(queue::isClosed);
         }
