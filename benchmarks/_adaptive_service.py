@@ -1,4 +1,4 @@
-"""HTTP service with a limited capacity for ``benchmarks.adaptive``, whose log contains the true figures.
+"""HTTP service of limited capacity for ``benchmarks.adaptive``; its log contains the true figures.
 
 ``POST /case`` sets the behavior and clears the log, ``GET /log`` returns the log's totals, and every other request is a
 call. Times in a case are seconds since its first call.

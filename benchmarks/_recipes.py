@@ -121,8 +121,7 @@ def _ordered_wait(job: Job) -> list[Any]:
     """Port of the algorithm of Flink's ``AsyncDataStream.orderedWait`` to asyncio.
 
     As in Flink's ``OrderedStreamElementQueue``, an element enters when the queue contains fewer than ``capacity``
-    elements,
-    including finished elements behind an unfinished head. Only a finished head leaves the queue.
+    elements, including finished elements behind an unfinished head. Only a finished head leaves the queue.
     """
 
     async def main() -> list[Any]:

@@ -1,8 +1,7 @@
 """Common alternatives to enrich_batch on Spark: calls at the driver, and calls in tasks.
 
 Only enrich_batch has retries, timeouts and results for failed rows. Gathering by groups is the shortest code that
-limits
-the calls in flight, and a semaphore is the fastest.
+limits the calls in flight, and a semaphore is the fastest.
 """
 
 from __future__ import annotations

@@ -60,13 +60,13 @@ _CASES = {
 
 
 class Service:
-    """The service, and its figures about the clients that called the service."""
+    """Handle on the service: runs its clients, sets its behavior and reads its log."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
     def run(self, case: _Case, setting: str, most: float = 120) -> tuple[float, float, int]:
-        """Return the goodput, calls per row and number of rows without an answer, in at most ``most`` seconds."""
+        """Run the clients for at most ``most`` seconds; return goodput, calls per row and unanswered rows."""
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
         return self.measure(case.service, [command] * case.clients, most)
 

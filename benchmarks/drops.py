@@ -1,4 +1,4 @@
-"""Compare by dispatcher type: delivered and dropped events of a burst with a slow reporter, and the caller's delay.
+"""Compare the dispatcher types in a burst with a slow reporter: delivered and dropped events, caller's delay.
 
 A caller dispatches 6,000 events at up to 2,000 events/s to a reporter that takes 2 ms for each event. 1 % of the events
 are failures (ERROR), all other events are INFO. As in the driver, with ``sync`` the caller waits for the reporter's

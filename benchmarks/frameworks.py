@@ -83,7 +83,7 @@ class _Framework:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, destination: Service, behavior: dict[str, Any]) -> Result:
-        """Run once, and return the numbers that the service counted. A run that reaches the limit ends the process."""
+        """Run once, and return the service's figures. If the run reaches the limit, kill the process."""
         if self._process is None:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0

@@ -1,7 +1,7 @@
-"""With real Spark and pairs of rounds, measure the cost of listener and sidecar for consecutive micro-batches.
+"""Measure the cost of listener and sidecar for consecutive micro-batches: real Spark, in pairs of rounds.
 
 All rounds run in one warmed-up driver. In alternating order, the listener is added for one round of each pair and
-removed for the other. A round is a streaming query that commits batches one after the other. On a shared machine
+removed for the other. A round is a streaming query that commits batches one after the other. On a shared machine,
 wall-clock time depends on other load, so the benchmark also prints processor time: of the driver, of the driver's
 threads for events, and of the sidecar, which shares the processors with Spark.
 

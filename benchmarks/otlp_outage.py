@@ -1,4 +1,4 @@
-"""Compare with OpenTelemetry's batch processor: OTLP events lost in an outage, and the time to shut down.
+"""Compare OTLP events lost in an outage, and shutdown time, with OpenTelemetry's batch processor.
 
 The receiver is a real gRPC server. Each side sends to its own receiver for 5 s. Then all receivers close, so that
 connections are refused. Afterwards, the receivers are open for 10 s, and each side shuts down. The receivers count the

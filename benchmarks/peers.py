@@ -5,9 +5,9 @@ on ``local[2]``, after a warm-up. Rounds contain every tool once, in rotating or
 machine affects all of them. A figure is the median of the ratios to "no listener" of the same round; a machine with
 other load needs more rounds.
 
-- jobs, stream: wall time of the work. driver CPU: processor time of the JVM, which also runs the tasks, meanwhile.
+- jobs, stream: wall time of the work. driver CPU: processor time of the JVM during the work, tasks included.
 - memory: peak of the JVM plus the present size of its child processes, such as the sidecar of spark-events.
-- run: wall time of spark-submit. stop: the part of this time after the call of ``spark.stop()``, in seconds.
+- run: wall time of spark-submit. stop: the part of this time after the call to ``spark.stop()``, in seconds.
 
 Tools that send over HTTP also run with three destinations: one that answers, one that refuses connections, and one
 that accepts them and never answers (black hole). The destination runs on the same machine. All tools have their
@@ -15,9 +15,9 @@ default settings apart from the destination. The tools do different things: Open
 job, the event log writes every task, sparkMeasure sums up metrics, spark-events writes events.
 
 ``PEERS_ROUNDS`` (3): rounds. ``PEERS_JOBS`` (20): SQL jobs. ``PEERS_CASES``: pattern of the names of the cases to run
-in addition to "no listener". ``PEERS_SECONDS`` (120): limit of a run, which some tools reach with a black hole. With
-half a minute for a run on two idle processors, a round takes about seven minutes. Results: build/bench/peers-<version
-of Spark>.md and .json.
+in addition to "no listener". ``PEERS_SECONDS`` (120): limit of a run, which some tools reach with a black hole. On
+two idle processors, a run takes about half a minute, and a round about seven minutes. Results:
+build/bench/peers-<version of Spark>.md and .json.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _destinations() -> Iterator[dict[str, str]]:
 
 
 def _sending(url: str) -> dict[str, dict[str, str]]:
-    """Return additional settings by tool, which replace the tool's file by an HTTP destination."""
+    """Return the settings by tool that replace the tool's file with an HTTP destination."""
     reporter = "spark.events.reporter.web"
     return {
         "OpenLineage": {"spark.openlineage.transport.type": "http", "spark.openlineage.transport.url": url},

@@ -1,4 +1,4 @@
-"""On one core, compare the cost of an event in the file and otlp reporters with the bare client library.
+"""Compare the cost of an event in the file and otlp reporters with the bare client library, on one core.
 
 The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
 that is pinned to one core. Baselines:

@@ -1,9 +1,8 @@
-"""Measure at-least-once delivery: the speed into and through a spool, compared with plain SQLite and a mailbox.
+"""Compare the speed of at-least-once delivery, into and through a spool, with plain SQLite and a mailbox.
 
 All variants run alternately in one process and on the same disk, so the ratios do not depend on other load. Plain
-SQLite
-uses the spool's table and settings with ``executemany``, without locks, threads, encoding and accounting. Its speed is
-the upper bound for a spool on SQLite.
+SQLite uses the spool's table and settings with ``executemany``, without locks, threads, encoding and accounting. Its
+speed is the upper bound for a spool on SQLite.
 """
 
 from __future__ import annotations

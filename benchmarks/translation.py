@@ -2,8 +2,7 @@
 
 The log consists of real lines (the tests' fixtures, from Spark 4.3): an application with a streaming query whose
 micro-batches are repeated with new ids and times. A micro-batch has three SQL executions with their plans, two jobs,
-two
-stages and twelve tasks, in lines and bytes similar to the event log of a small stream.
+two stages and twelve tasks; the number of lines and bytes is similar to that in the event log of a small stream.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def main() -> None:
             output="country string not null",
             resource=open_client,
             limits=Limits(max_in_flight=20),
-            cache=Cache(by="user_id", ttl=0),  # 200 orders of 50 users cause 50 calls.
+            cache=Cache(by="user_id", ttl=0),  # 200 orders from 50 users need 50 calls.
             retry=Retry(attempts=6, initial=0.05),
         )
         enriched.write.mode("overwrite").json(str(base / "enriched" / str(batch_id)))

@@ -2,8 +2,7 @@
 """Run three real spark-submit jobs whose code does not mention spark-events, and display their events.
 
 Usage: run_demo.py [--dir DIR]. Requirements: the packages spark-events and pyspark in this Python's environment, and
-Java
-for Spark. The exit code is 1 if an expected event is missing.
+Java for Spark. The exit code is 1 if an expected event is missing.
 """
 
 from __future__ import annotations

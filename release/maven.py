@@ -103,7 +103,7 @@ def _license() -> bytes:
 
 
 def _javadoc(target: Path) -> None:
-    """Write the javadoc of the public classes. The classes in subpackages of ``io.sparkevents`` are internal."""
+    """Write the javadoc of the public classes; subpackages of ``io.sparkevents`` are internal."""
     command = [
         *(str(shim.find_jdk() / "bin" / "javadoc"), "-quiet", "-notimestamp", "-encoding", "UTF-8"),
         *("-docencoding", "UTF-8", "-charset", "UTF-8", "-Xdoclint:none", "-locale", "en_US"),

@@ -1,4 +1,4 @@
-"""Events for Apache Spark: one event for each fact on which an operator acts."""
+"""Events for Apache Spark: one event per fact that an operator acts on."""
 
 import sys
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events._version import __version__
 
-if sys.version_info < (3, 10):  # noqa: UP036 (pip rejects an older Python, a path such as the jar's does not)
+if sys.version_info < (3, 10):  # noqa: UP036 (pip rejects an older Python; importing from the jar's path does not)
     raise ImportError(f"spark-events needs Python 3.10 or newer; {sys.executable} is Python {sys.version.split()[0]}")
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Session with one driver: read records, dispatch events, acknowledge records.
 
-The reporters start before the session reads records, so that they can accept the first events. When the driver says
-goodbye or its pipe closes, the session stops reading. Then the reporters deliver their backlog, and the session sends
-the last acknowledgement.
+The reporters start before the session reads records, so that they can accept the first events. When the driver sends
+its goodbye message or its pipe closes, the session stops reading. Then the reporters deliver their backlog, and the
+session sends the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _CLOCK_SECONDS = 60.0
 _METRICS = "(metrics)"
 #: Circuit breaker states in the order of their numbers in the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-#: Types of records that only the session handles.
+#: Types of records that the session itself handles.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
-#: Types of records that the session handles, and that are also translated and acknowledged.
+#: Types of records that the session handles and that are then translated and acknowledged.
 _Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class RecordSource(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the source has ended, so that no further lines follow."""
+        """Whether the source has ended; no further lines follow."""
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         """Return the available lines; wait up to ``timeout`` seconds for a line (None: no limit).
@@ -88,15 +88,14 @@ class DriverSession:
 
     Args:
         source: the source of records.
-        answers: receives acknowledgements and other answers to the driver.
+        answers: sends acknowledgements and other answers to the driver.
         is_driver_gone: returns whether the driver has died; called if the source closes without a goodbye message.
         own: factories, by name, of reporters that are not configured by settings.
         choose: selects the settings to use from the settings that the driver sends.
         log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher number.
         strict: if a reporter's settings are unusable, raise an error instead of disabling the reporter.
-        amend: adds data about the driver's Python process to inspections and to the record that the application has
-            ended.
+        amend: adds data about the driver's Python process to inspection and application-end records.
 
     Attributes:
         driver: process id of the driver; 0 if unknown.
@@ -132,7 +131,7 @@ class DriverSession:
         self._last_record = 0
         self._reported_read = 0
         self._held: int | None = None
-        # Until this time, the translator's timers are not called; in seconds of ``time.monotonic``.
+        # The translator's timers are paused until this time, in seconds of ``time.monotonic``.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
@@ -151,7 +150,7 @@ class DriverSession:
 
         Raises:
             ConfigError: when the settings are unusable.
-            ProtocolError: when the jar has another version than this package.
+            ProtocolError: when the versions of the jar and of this package differ.
         """
         lines = self._source.read()
         if not lines:
@@ -307,7 +306,7 @@ class DriverSession:
                 for event in translator.translate(record):
                     entries.append(Entry(oldest if oldest < number else number, event, weight))
             except Exception:
-                # Catch every error: a defect in the translation may lose one record, but not all events of the
+                # Catch every error: a defect in the translation must cost at most one record, not all events of the
                 # application.
                 self._defect(record)
             if number:
@@ -339,12 +338,12 @@ class DriverSession:
         return self._skip(record)
 
     def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A Spark Connect client does not learn how the application ends, because it has no driver.
+        # A Spark Connect client has no driver, and does not learn how the application ends.
         if self.driver:
             self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
-        # A held event's record must not be acknowledged: set a new hold before its record counts as dispatched, and
+        # A held event's record must not be acknowledged: set a new hold before the record counts as dispatched, and
         # remove the hold only after the event is in the mailboxes.
         held = self._translator.held_record
         if held is not None and self._held is None:
@@ -352,7 +351,7 @@ class DriverSession:
         self._pipeline.dispatcher.dispatch(entries, self._last_record)
         self._held = held
         self._acknowledgements.hold(held)
-        # Acknowledge here too. Otherwise only a reporter would cause acknowledgements, and a hanging reporter never
+        # Acknowledge here too. Otherwise only reporters would trigger acknowledgements, and a hanging reporter never
         # does.
         self._acknowledge()
 
@@ -393,7 +392,7 @@ class DriverSession:
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
     def _measure(self, endpoint: str | None) -> None:
-        """Export metrics over OTLP if an endpoint is set; an error does not prevent events."""
+        """If an endpoint is set, export metrics over OTLP; only log a missing library."""
         if endpoint is None:
             return
         from spark_events.reporters.otlp.metrics import OtlpMetrics, OtlpMetricsConfig
@@ -472,7 +471,7 @@ class DriverSession:
     def _report_breakers_before(self) -> None:
         """Report the circuit breakers of the previous sidecar as closed.
 
-        These breakers ceased to exist together with that process, so no other event reports them as closed.
+        These breakers ended with that process, so no other event reports them as closed.
         """
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]

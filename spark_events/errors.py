@@ -59,7 +59,7 @@ class InvalidPlanError(SparkEventsError, ValueError):
 
 
 class EnrichmentError(SparkEventsError):
-    """Error for rows that an enrichment could not process, so that the batch is not committed.
+    """An enrichment could not process some rows, so the batch is not committed.
 
     Attributes:
         failed: number of failed rows; 0 if unknown.
@@ -155,5 +155,5 @@ class ThrottledError(SparkEventsError):
 class TransientError(SparkEventsError):
     """Raised by a reporter: retry these events.
 
-    If a retry cannot help without a change by the user, the message states the change.
+    If a retry can succeed only after a change by the user, the message states the change.
     """

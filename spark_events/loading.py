@@ -1,4 +1,4 @@
-"""Import of objects that a setting names as ``package.module:Class``."""
+"""Import of objects that settings name as ``package.module:Class``."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _NO_HEARTBEATS = (
     "spark.events.heartbeat.interval is set, but no reporter reports heartbeats; set"
     " spark.events.reporter.<name>.heartbeats=true on a file or database reporter, or add a reporter of type heartbeat"
 )
-#: Capacity of a mailbox for the events of a single record, which rarely has more events.
+#: Minimum capacity of the mailbox of an awaited reporter; a single record rarely causes more events.
 _ONE_RECORD = 64
 
 
@@ -137,11 +137,11 @@ class Pipeline:
         translation: settings that determine the reported events.
         queue_size: maximum number of records that the driver buffers.
         dispatcher: dispatches events to all deliveries.
-        deliveries: the deliveries of the reporters, one for each.
+        deliveries: one delivery per reporter.
         makers: factories of the reporters, by name.
         spool_folder: directory of the first spool; None if no reporter has a spool.
         databases: configurations of the reporters that write to a database.
-        disabled: problems of each active reporter that is unusable, by name.
+        disabled: problems of each unusable active reporter, by name.
     """
 
     config: EventsConfig
@@ -189,10 +189,11 @@ def build(
         settings: the settings of one driver.
         hooks: callbacks of the deliveries; called from any thread.
         on_watch: called several times a second, from a thread of the dispatcher.
-        application: name of the application, which identifies the spools of an earlier process. None: no spooling.
+        application: name of the application, which identifies the spools that an earlier process left. None: no
+            spooling.
         own: factories, by name, of reporters that are not configured by settings; these reporters are always active.
         on_read: called after all settings are read and before the first reporter is created.
-        driver: id of the driver process, which restarts this process if it exits unexpectedly; 0: unknown.
+        driver: id of the driver process, which restarts this process after an unexpected exit; 0: unknown.
         strict: raise an error if a reporter is unusable.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Fixtures and settings of all tests."""
+"""Fixtures and settings for all tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.harness import Lab, java_variables
 import spark_events
 from spark_events.dispatch import delivery
 
-# If the tests run in the background, they ignore SIGINT, and their child processes would inherit this setting.
+# If pytest runs in the background, it ignores SIGINT, and its child processes would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Disable deadlines, because the duration of an example depends on the machine, not on the tested code.
@@ -26,8 +26,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("spark-events")
 
-# Hypothesis also draws constants from loaded modules. If a test loads a module, the constants change the test's
-# examples, so the test would be flaky.
+# Load all modules first: Hypothesis draws constants from loaded modules, so a module that is loaded during a test would
+# change the test's examples and make the test flaky.
 for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
     importlib.import_module(_module.name)
 
@@ -38,9 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Create the archive that speeds up Spark's start.
+    """Create the archive that speeds up Spark's startup.
 
-    The creation may take minutes, which is too long for the first test.
+    Creating the archive may take minutes, which is too long for the first test.
     """
     wants_spark = any(item.get_closest_marker("spark") for item in session.items)
     if wants_spark and not session.config.getoption("collectonly"):
@@ -58,7 +58,7 @@ def witness() -> Iterator[Witness]:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Increase the time until a late thread is replaced, because a stalled machine may delay the thread."""
+    """Extend the grace period of late threads, because a stalled machine may delay a thread."""
     monkeypatch.setattr(delivery, "_GRACE_SECONDS", 60.0)
 
 
@@ -66,7 +66,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Yield a launcher of real Spark processes.
 
-    After the test, the launcher ends all processes and fails if a sidecar remains.
+    After the tests of a module, the launcher ends all processes and fails if a sidecar remains.
     """
     laboratory = Lab(tmp_path_factory.mktemp("spark"))
     try:

@@ -10,7 +10,7 @@ buffering, so that the log survives a kill. ``python tests/enrich_service.py --l
         assert [call.key for call in service.calls()] == [...]
 
 Keys of a rule's step: ``status``, ``retry_after`` (seconds), ``delay`` (seconds), ``hang`` (never answers), ``held``
-(no answer before :meth:`EnrichService.release`), ``close`` (closes without an answer), ``reset`` (closes with RST),
+(answers only after :meth:`EnrichService.release`), ``close`` (closes without an answer), ``reset`` (closes with RST),
 ``cut`` (sends half the body, then closes), ``garbage`` (not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON answer).
 """
 
@@ -55,12 +55,12 @@ def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any
 
 
 def quota(per_minute: float, retry_after: float | str | None = 1) -> dict[str, Any]:
-    """Return a quota of tokens, spread evenly, of which two seconds may accumulate. Calls above the quota get 429."""
+    """Return a token quota that refills evenly, up to two seconds' worth. Calls above the quota get 429."""
     return {"per_minute": per_minute, "retry_after": retry_after}
 
 
 def tokens_of(key: str) -> int:
-    """Return the tokens that a call uses if there is a quota."""
+    """Return the number of tokens that a call with this key consumes from the quota."""
     return 50 + int(key) * 37 % 101
 
 
@@ -69,10 +69,10 @@ class Called:
     """Call in the service's log.
 
     Attributes:
-    number: position in the order of arrival.
+        number: position in the order of arrival.
         key: last part of the path; for a bulk call, the keys joined by commas.
-        idempotency_key: value of the header ``Idempotency-Key``; empty without the header.
-    began: time of arrival (``time.monotonic``, the same clock in all processes of a machine).
+        idempotency_key: value of the header ``Idempotency-Key``; empty if the header is missing.
+        began: time of arrival (``time.monotonic``, the same clock in all processes of a machine).
         ended: end of the call; None if it had not ended when the log was read, or if the service was killed.
         outcome: status or action; ``gone`` if the client closed the connection before the answer.
         in_flight: calls in flight on arrival, including this one.
@@ -96,7 +96,7 @@ class Called:
 
 
 class EnrichService:
-    """Service with functions to start and control it and to read its log, as a context manager.
+    """Context manager that starts and controls the service, and reads the service's log.
 
     Args:
         log: path of the service's log.
@@ -119,7 +119,7 @@ class EnrichService:
         self.kill()
 
     def start(self) -> None:
-        """Start the service without a script. After a kill, the service has the same port and log."""
+        """Start the service without a script. After a kill, the service reuses its port and log."""
         command = [sys.executable, __file__, "--log", str(self._log), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
@@ -149,8 +149,8 @@ class EnrichService:
 
         Keyword Args:
             delay: seconds before every answer.
-            tail: ``[share, seconds]``: this share of the calls is delayed by these seconds instead of ``delay``.
-            seed: seed of the random choice of the calls in ``tail``.
+            tail: ``[share, seconds]``: delay this share of the calls by ``seconds`` instead of ``delay``.
+            seed: seed for the random choice of the calls in ``tail``.
             rules: results of :func:`rule`; the first match applies.
             limit: result of :func:`limit`.
             quota: result of :func:`quota`; the keys are numbers, and answers have ``tokens``.
@@ -209,7 +209,7 @@ class _Service:
 
     def __init__(self, log: _Log) -> None:
         self.log = log
-        # After a kill, continue with the call numbers in the log.
+        # After a kill, start above the call numbers that are already in the log.
         self.number = time.monotonic_ns()
         self.in_flight = 0
         self.set({})

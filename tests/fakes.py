@@ -50,7 +50,7 @@ def eventually(
 def is_gone(pid: int) -> bool:
     """Return whether the process has ended.
 
-    A zombie counts as ended, because PID 1 of a container may not reap zombies.
+    A zombie counts as ended, because PID 1 of a container might not reap zombies.
     """
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
@@ -179,7 +179,7 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
-#: With the settle time 0, events of a failure are not held, as with a guaranteed reporter.
+#: With a settle time of 0, no failure event is held back, as with a guaranteed reporter.
 AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
@@ -238,7 +238,7 @@ def sidecar_environment() -> dict[str, str]:
 class FakeDriver:
     """Driver that exchanges messages with a sidecar as the shim does.
 
-    The driver is a context manager, which kills the sidecar on exit.
+    As a context manager, the driver kills the sidecar on exit.
 
     Args:
         errors: file for standard error of the sidecar.
@@ -332,7 +332,7 @@ def goodbye(within_ms: int = 10_000) -> dict[str, Any]:
 
 
 def counters_of(attributes: dict[str, Any], reporter: str) -> dict[str, Any]:
-    """Return a reporter's counters in the attributes of a DispatcherReportEvent."""
+    """Return a reporter's counters from the attributes of a DispatcherReportEvent."""
     accounts: list[dict[str, Any]] = json.loads(attributes["spark.events.reporters"])
     return {account.pop("name"): account for account in accounts}[reporter]
 

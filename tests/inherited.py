@@ -1,4 +1,4 @@
-"""Copy of the environment variables at the start of the tests, which any thread can read safely.
+"""Snapshot of the environment variables before the tests, which any thread can read safely.
 
 Reading ``os.environ`` is not safe: pytest sets and removes a variable around each phase of each test, and a thread that
 reads all variables at that time raises a ``KeyError``.

@@ -18,8 +18,8 @@ import time
 __all__ = ["Witness"]
 
 # The process wakes up every millisecond and records each delay. From the kernel's accounting, the process also records
-# how long each watched thread, and each thread of a child process, was ready to run without a processor. Times are
-# time.monotonic, the same clock in all processes of a machine. The process is separate, so that load of the test's
+# how long each watched thread, and each thread of a child process, was runnable but had no processor. Times are
+# time.monotonic, the same clock in all processes of a machine. The process is separate, so that load in the test's
 # interpreter does not count as a stall.
 _PROGRAM = """
 import glob, json, select, sys, time
@@ -100,7 +100,7 @@ class Witness:
         ended = time.monotonic() if ended is None else ended
         took, counted = ended - began, began
         for start, end in sorted(self._ask()):
-            # Count the common time of overlapping stalls only once.
+            # Count the overlap of two stalls only once.
             took -= max(0.0, min(end, ended) - max(start, counted))
             counted = max(counted, end)
         return took

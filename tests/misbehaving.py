@@ -52,7 +52,7 @@ class RaisesAlways(Reporter):
 
 
 class NoException(BaseException):
-    """Exception outside of Exception, as some libraries raise, which ``except Exception`` does not catch."""
+    """Exception that ``except Exception`` does not catch; some libraries raise such exceptions."""
 
     def __str__(self) -> str:
         return "odd"
@@ -66,7 +66,7 @@ class UnprintableError(PermanentError):
 
 
 class RaisesOddThings(Reporter):
-    """Reporter that raises errors outside of Exception, and errors that cannot be formatted or encoded."""
+    """Reporter whose errors do not derive from Exception, or cannot be formatted or encoded."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -96,7 +96,7 @@ class RaisesAtRandom(Reporter):
 
 
 class LeaksMemory(Reporter):
-    kept: list[bytearray] = []  # noqa: RUF012 (it leaks, also beyond its instances)
+    kept: list[bytearray] = []  # noqa: RUF012 (the leak outlives each instance)
 
     def report(self, events: Sequence[Event]) -> None:
         self.kept.append(bytearray(_CHUNK))
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """Reporter that does not end its child process, and writes the child's id to a file next to the reporter's file."""
+    """Reporter that leaves its child process running, and writes the child's id to a file next to its own file."""
 
     def open(self) -> None:
         super().open()
@@ -277,7 +277,7 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Write invalid bytes to the pipe to the sidecar, and wait for the sidecar's reaction."""
+    """Write invalid bytes to the sidecar's pipe, and wait for the sidecar's reaction."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):

@@ -12,10 +12,10 @@ import pytest
 __all__ = ["LONG_FILES", "SPARK_FOLDERS", "arrange"]
 
 _TESTS = Path(__file__).parent
-#: Folders of all tests with Spark. The Makefile collects only these folders for such tests, because every process needs
-#: several seconds to collect all folders.
+#: Folders of all tests with Spark. For such tests, the Makefile collects only these folders, because collecting all
+#: folders takes several seconds per process.
 SPARK_FOLDERS = ("spark", "faults")
-#: Files that take longest, the longest first.
+#: Slowest test files, slowest first.
 LONG_FILES = (
     "spark/test_guarantees.py",
     "spark/test_enrich_batch.py",

@@ -1,4 +1,4 @@
-"""Services in virtual time and the pool that calls them, to compute goodput and calls per row of a setting."""
+"""Simulated services in virtual time, and the pool that calls them, to measure goodput and calls per row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Steps = Sequence[tuple[float, float]]
 
 
 def at(steps: Steps, now: float) -> float:
-    """Return the value of a step function, whose steps are pairs of a time and the value from this time on."""
+    """Return a step function's value at time ``now``. Each step is a start time and the value from this time on."""
     return [value for start, value in steps if start <= now][-1]
 
 
@@ -52,21 +52,21 @@ class Service:
     """Simulated service.
 
     Attributes:
-        latency: seconds of a call, by time.
-        capacity: calls at the same time without a longer latency, by time.
-        beyond: what happens beyond the capacity: "slower": each call takes longer by ``exponent``; "queue": calls wait;
-            "smooth": each call takes longer from the first one on; "reject": calls are rejected with 503.
+        latency: seconds per call, by time.
+        capacity: concurrent calls that do not increase the latency, by time.
+        beyond: behavior beyond the capacity: "slower": each call takes longer by ``exponent``; "queue": calls wait;
+            "reject": the service answers 503. With "smooth", the latency increases with every concurrent call.
         exponent: exponent of the slowdown.
         spread: standard deviation of the latency's logarithm.
         tail: share and factor of slow calls.
-        rate: allowed calls in a second, by time; None: no limit. More are rejected with 429.
+        rate: allowed calls per second, by time; None: no limit. Further calls get 429.
         period: seconds of the windows in which calls are counted for ``rate``; 0: a token bucket.
-        retry_after: seconds of that header; None: no header.
-        neighbours: calls of others in flight, by time.
-        flaky: share of calls that are rejected for no reason.
-        quota: tokens in any minute, by their actual use; None: no limit. More are rejected with 429.
+        retry_after: seconds in the header ``Retry-After``; None: no header.
+        neighbours: calls in flight from other clients, by time.
+        flaky: share of calls that are rejected at random.
+        quota: tokens actually used in any minute; None: no limit. Further calls get 429.
         tokens: returns the tokens that a row uses.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
     """
 
     latency: Steps = ((0, 0.03),)
@@ -180,9 +180,9 @@ class Outcome:
 
     Attributes:
         goodput: answered rows per second.
-        calls: calls a row.
+        calls: calls per answered row.
         failed: rows without an answer.
-        limited: seconds of all processes by what limited their calls in flight.
+        limited: seconds, summed over all processes, by the cause that limited the calls in flight.
     """
 
     goodput: float

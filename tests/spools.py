@@ -60,7 +60,7 @@ class Disk:
             def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
                 if type(disk.reading) is sqlite3.DatabaseError:
                     raise disk.reading
-                # Let SQLite itself fail, not this class.
+                # Let SQLite itself raise the error instead of this class.
                 self._db.set_progress_handler(None if disk.reading is None else lambda: 1, 1)
                 try:
                     return super().read(after, most)
@@ -71,7 +71,7 @@ class Disk:
 
 
 class Gate:
-    """Gate at which the disk hangs until the test opens the gate."""
+    """Gate that blocks writes to the disk until the test opens the gate."""
 
     def __init__(self, disk: Disk) -> None:
         self.entered, self._open = threading.Event(), threading.Event()

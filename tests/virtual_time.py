@@ -22,7 +22,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Event loop in virtual time, without input and output."""
+    """Event loop in virtual time, without I/O."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def _expanded(entries: Any, pages: list[str]) -> Any:
-    """Replace ``folder/*`` by the pages of the folder, except its index."""
+    """Replace ``folder/*`` with the pages of the folder, except its index."""
     if isinstance(entries, dict):
         return {title: _expanded(below, pages) for title, below in entries.items()}
     if not isinstance(entries, list):

@@ -72,7 +72,7 @@ def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path
     with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
         os.close(theirs)
         output = b""
-        with contextlib.suppress(OSError):  # EIO: the command has ended
+        with contextlib.suppress(OSError):  # EIO means that the command has ended
             while some := os.read(ours, 65_536):
                 output += some
     os.close(ours)

@@ -16,8 +16,8 @@ import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
 /**
- * Listener with its own queue and sidecar, of which a JVM can have several. A new {@link Connection} would close the
- * previous connection, because a JVM has one SparkContext at a time.
+ * Listener with its own queue and sidecar; one JVM can have several. A new {@link Connection} would close the previous
+ * connection, because a JVM has one SparkContext at a time.
  */
 final class Alone implements RecordSink, AutoCloseable {
   final HandoffQueue queue;

@@ -59,7 +59,7 @@ public final class ListenerBenchmark {
   private static final String[] WHATS = {"a job's start", "a job's end"};
 
   private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
-  /** Result of reads, so that the compiler does not remove them. */
+  /** Consumes the values read, so that the compiler does not remove the reads. */
   private static volatile long blackHole;
 
   private final SparkConf conf;

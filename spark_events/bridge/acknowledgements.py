@@ -35,7 +35,7 @@ class Answers:
             if through <= self._acknowledged:
                 return False
             self._acknowledged = through
-            # Format the line without the JSON encoder for speed, because one such line follows every batch.
+            # For speed, format the line without the JSON encoder: one such line follows every batch.
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
             return True
 
@@ -78,7 +78,7 @@ class Acknowledgements:
         self._answered = 0
 
     def hold(self, record: int | None) -> None:
-        """Acknowledge no record from this one on, because its event is held; None removes the limit."""
+        """Acknowledge only records before this one, whose event is held; None: no limit."""
         with self._lock:
             self._held = record
 

@@ -1,4 +1,4 @@
-"""Records of a Spark Connect client, which only receives events for its own streaming queries.
+"""Records of a Spark Connect client, which receives events only for its own streaming queries.
 
 The records have the shim's format. Their source is PySpark's ``StreamingQueryListener``.
 """
@@ -152,12 +152,12 @@ class ClientBridge:
                 removing.join(_REMOVE_SECONDS)
 
     def _remove_listener(self) -> None:
-        # Ignore errors: the session and its listeners may be gone already.
+        # Ignore errors: the session and its listeners may already be gone.
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self._listener)
 
     def _break_deadlock(self) -> None:
-        """Break a deadlock of PySpark's event thread; the deadlock would keep the interpreter from exiting.
+        """Break a deadlock of PySpark's event thread that would keep Python from exiting.
 
         The deadlock occurs if an event arrives while the last listener is being removed. The removing thread holds a
         lock and waits for the event thread, which needs the same lock (SPARK-59623).

@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_events.bridge.acknowledgements import Answers
 
-#: Maximum duration of a fetch, in seconds. A change that this process makes is delayed by at most this time.
+#: Maximum duration of a fetch, in seconds. The session notices a change made by this process after at most this time.
 _FETCH_SECONDS = 0.2
 #: Time limit for sending the last answers, in seconds.
 _LAST_ANSWERS_SECONDS = 1.0
@@ -123,7 +123,7 @@ class DriverBridge:
         self._shim.listen()
 
     def is_driver_gone(self) -> bool:
-        """Return whether fetching ended because the JVM does not answer any more."""
+        """Return whether fetching ended because the JVM no longer answers."""
         from py4j.protocol import Py4JNetworkError
 
         return isinstance(self.records.failure, (Py4JNetworkError, OSError))
@@ -138,8 +138,9 @@ class DriverBridge:
         self.release()
 
     def abandon(self) -> None:
-        """Abandon a driver session that cannot begin; keep the calling thread's connection, because the user's code
-        uses it.
+        """Abandon a driver session that cannot begin.
+
+        Keep the calling thread's connection, because the user's code uses it.
         """
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # Ignore the error: if the JVM has exited, the call is not needed.

@@ -60,7 +60,7 @@ class RecordPipe:
 
 
 def line_writer(fd: int) -> Callable[[bytes], None]:
-    """Return a function that writes whole lines to a file descriptor; it ignores a closed reader."""
+    """Return a function that writes whole lines to a file descriptor; a closed reader is ignored."""
 
     def write(line: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -76,8 +76,8 @@ class PythonProgram:
     def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
         """Add data about the process to two kinds of records.
 
-        The process's stacks are added to an inspection record; Python's exit status is added to the record of the
-        driver's termination that it caused.
+        An inspection record receives the process's Python stacks. The record of the application's end receives Python's
+        exit status if Python's exit caused the end.
         """
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))

@@ -39,7 +39,7 @@ def stacks() -> list[list[PythonFrame]]:
 
 
 def _frames(frame: FrameType | None) -> list[PythonFrame]:
-    """Return the frames that PySpark's function called; an empty list for a thread without such a function."""
+    """Return the frames called by PySpark's callback; empty for a thread without one."""
     frames: list[PythonFrame] = []
     while frame is not None:
         code = frame.f_code

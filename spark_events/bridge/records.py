@@ -95,7 +95,7 @@ class Restored(_Line, frozen=True, kw_only=True):
 class Dropped(_Line, frozen=True, kw_only=True):
     """Number of records that the shim lost, or of events that Spark lost, by kind.
 
-    ``where`` is the place of the loss, with the values of the event attribute ``spark.events.dropped.where``.
+    ``where`` is the place of the loss; its values are those of the event attribute ``spark.events.dropped.where``.
     """
 
     records: dict[str, int]
@@ -148,10 +148,10 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationEnd``, with evidence of its cause.
 
-    ``exit_code`` is the code that Spark reports, 0 if unknown; ``program_exit_code`` is a code that the shim or the
-    sidecar has confirmed. If ``provisional`` is true, a later record replaces this one when the outcome is known.
-    ``stopped_before`` means that the program failed after it had stopped its SparkContext. ``exit_signal`` is the
-    signal that killed the driver's Python.
+    ``exit_code`` is the code that Spark reports; Spark also reports 0 if it does not know the code.
+    ``program_exit_code`` is a code that the shim or the sidecar has confirmed. If ``provisional`` is true, a later
+    record replaces this one when the outcome is known. ``stopped_before`` means that the program failed after it had
+    stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
     """
 
     time: int

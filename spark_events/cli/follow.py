@@ -88,8 +88,8 @@ class _Part:
         start = os.pread(self._file.fileno(), len(self._head), 0)
         if start == self._head and size >= self._read:
             return
-        # The file is not truncated: a reporter removed a line that did not fit on a full disk. All earlier lines have
-        # been read.
+        # If the beginning is the same, the file was not truncated: a reporter removed a line that did not fit on a full
+        # disk. All earlier lines have been read.
         is_same = start == self._head or (start.endswith(b"\n") and self._head.startswith(start))
         self._read = min(size, self._read - len(self.rest)) if is_same else 0
         self._head = self._head[: self._read]

@@ -20,7 +20,7 @@ _STRICT = ("strict", "surrogateescape")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
-        # Replace characters that the terminal's encoding lacks; otherwise they would end the command.
+        # Replace characters that the terminal's encoding lacks; otherwise they would abort the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     chosen = argument_parser().parse_args(arguments)
     code = 0

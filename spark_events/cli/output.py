@@ -11,7 +11,7 @@ from spark_events.errors import SparkEventsError
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Heading with rows below it, indented by two spaces; the last column is not padded."""
+    """Return a heading with rows below it, indented by two spaces; the last column is not padded."""
     lines = [head, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(

@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Last matching events of the existing file; None once the existing file has been read, and without -n.
+        # Last matching events of the existing file; None without -n, and after the existing file has been read.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
@@ -82,7 +82,7 @@ def _run(chosen: argparse.Namespace) -> int:
             else:
                 last.append(event)
     except BrokenPipeError:
-        # This error concerns the output and not the file; main() handles it.
+        # This error comes from the output, not from the file; main() handles it.
         raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
@@ -117,7 +117,7 @@ def _render(event: Event, width: int, verbose: bool) -> str:
 
     Args:
         event: the event.
-        width: columns of the terminal; 0 if the output is not a terminal: lines are printed without colour and
+        width: columns of the terminal; 0 if the output is not a terminal: lines are printed without colour or
             wrapping.
         verbose: whether to add the attributes.
     """

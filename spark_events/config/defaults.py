@@ -1,4 +1,4 @@
-"""Reader of spark-defaults.conf, a Java properties file, with the rules of Spark and of the shim."""
+"""Reader of spark-defaults.conf, a Java properties file, by the rules of Spark and of the shim."""
 
 from __future__ import annotations
 

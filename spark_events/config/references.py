@@ -20,7 +20,7 @@ _HIDDEN = "***"
 
 
 class Confidence:
-    """Replaces secrets in strings.
+    """Filter that replaces secrets in strings.
 
     Args:
         secrets: strings to hide, also in their URL, JSON and Python forms. A mapping contains a replacement for each
@@ -159,7 +159,7 @@ def is_secret(key: str, value: str) -> bool:
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:
-    """Return a value in the form for messages: with references, hidden secrets, and URLs without a password."""
+    """Return a value as messages show it: references unresolved, secrets and URL passwords hidden."""
     if (confidential or is_secret_key(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
     return repr(without_password(value))

@@ -49,7 +49,7 @@ def options(section: type) -> list[Option]:
 
 
 class Setting(NamedTuple):
-    """Value that the user gave, and its origin: the file, or Spark's configuration."""
+    """Value that the user set, and its origin: the file, or Spark's configuration."""
 
     key: str
     value: str

@@ -64,7 +64,7 @@ _no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:
-    """Return the maximum batch size that the reporter's class sets; None if it sets no valid value."""
+    """Return the maximum batch size that the reporter's class sets; None if unset or invalid."""
     try:
         most = reporter.max_batch_size
     except Exception:
@@ -73,7 +73,7 @@ def most_of(reporter: Reporter) -> int | None:
 
 
 def linger_of(reporter: Reporter) -> float:
-    """Return the linger time that the reporter's class sets, in seconds; 0 if it sets no valid value."""
+    """Return the linger time that the reporter's class sets, in seconds; 0 if unset or invalid."""
     try:
         linger = reporter.linger
     except Exception:

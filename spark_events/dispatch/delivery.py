@@ -23,14 +23,14 @@ from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
 Store: TypeAlias = Mailbox | Spool
-#: Factory of stores. It receives two callbacks: the first wakes the worker, the second reports progress.
+#: Store factory. It receives two callbacks: the first wakes the worker, the second reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
-#: Minimum severity of events that are sent without a linger time, such as failures.
+#: Minimum severity of events that end the linger time at once, such as failures.
 _PRESSING = Severity.WARN
 _LOG = logging.getLogger(__name__)
-#: Longest time in which a fast reporter accepts a batch, in seconds. The dispatcher waits up to this time for space in
-#: the mailbox of a fast reporter.
+#: A reporter is fast if it accepts a batch within this time, in seconds. The dispatcher waits up to this long for space
+#: in a fast reporter's mailbox.
 _QUICK_SECONDS = 0.01
 #: Grace period for a cancelled attempt, in seconds. A call that takes longer counts as blocking its thread.
 _GRACE_SECONDS = 0.5
@@ -69,8 +69,7 @@ class Delivery:
 
     Args:
         name: the reporter's name in the configuration.
-        make: creates the reporter; called again in a replacement thread if the reporter has blocked or ended its
-            thread.
+        make: creates the reporter; called again in a replacement thread if the reporter blocks or ends its thread.
         config: batch sizes, timeouts and retry intervals.
         capacity: the maximum total weight of the events in memory.
         hooks: callbacks for progress and breaker changes.
@@ -145,7 +144,7 @@ class Delivery:
             self._worker.wake()
 
     def _end_linger(self, chosen: Entries) -> bool:
-        """Return whether the new events end the linger time, so that the worker must send the queue now."""
+        """Return whether the new events end the linger time, in which case the worker must send the queue now."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_due or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
@@ -157,8 +156,8 @@ class Delivery:
         """Wait briefly for a fast reporter, to avoid shedding in a burst.
 
         A wait for a slow or failing reporter would delay the other reporters, so the dispatcher waits only for a fast
-        reporter. If the space does not become free during a wait, the dispatcher waits again only after the reporter
-        has accepted a batch quickly.
+        reporter. If no space becomes free during a wait, the dispatcher waits again only after the reporter has
+        accepted a batch quickly.
         """
         if self.is_durable:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
@@ -278,7 +277,7 @@ class Delivery:
         )
 
     def _fault(self, worker: Worker, now: float) -> tuple[str, str] | None:
-        """Return the problem of the worker's thread and details of the problem; None without a problem."""
+        """Return what is wrong with the worker's thread, and details; None if the thread is healthy."""
         if worker.death is not None:
             return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
@@ -287,9 +286,9 @@ class Delivery:
         return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 
     def _replace(self, what: str, how: str) -> bool:
-        """Replace the current worker; return True if the replacement has started."""
+        """Replace the current worker; return whether the replacement has started."""
         if not self._unreplaced:
-            # Count the failure before the first attempt to start a replacement, and only at that attempt.
+            # Count the failure only once, before the first attempt to start a replacement.
             self._breaker.failed(f"{what}: {how}")
         try:
             successor = self._successor(self._make)
@@ -394,7 +393,7 @@ class Delivery:
             _LOG.warning("reporter %s: %d events were dropped because its mailbox was full", self.name, full)
 
     def describe(self, error: BaseException) -> str:
-        """Return the error as a string without secrets; called by the worker."""
+        """Return the error as a string, with secrets hidden; called by the worker."""
         return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:

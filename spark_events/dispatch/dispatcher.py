@@ -67,7 +67,7 @@ class AsyncQueuedDispatcher:
     The driver waits only for reporters with guaranteed delivery.
 
     Args:
-        deliveries: the deliveries of the reporters, one for each.
+        deliveries: one delivery per reporter.
         timeout: how long the driver waits for a reporter, in seconds.
         on_watch: called several times a second from the watch thread.
     """
@@ -129,7 +129,7 @@ class AsyncQueuedDispatcher:
 
     @contextlib.contextmanager
     def _watching(self, subject: str) -> Iterator[None]:
-        """Suppress errors of a check, so that the other checks still run.
+        """Suppress the errors that a check raises, so that the other checks still run.
 
         For each reporter, only the first error is logged.
         """
@@ -239,10 +239,10 @@ def create(
 class SyncReporters:
     """Set of reporters that the driver currently waits for.
 
-    After a reporter was late, the driver waits for this reporter again only when the reporter has caught up. The driver
-    also does not wait while the reporter's circuit breaker is open or half-open. Therefore an unreachable destination
-    delays the driver by one timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself
-    never waits for reporters.
+    The driver stops waiting for a late reporter until the reporter has caught up. Nor does the driver wait while the
+    reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by one
+    timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never waits for
+    reporters.
 
     Args:
         deliveries: the deliveries of the reporters in the set.

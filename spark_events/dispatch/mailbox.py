@@ -13,7 +13,7 @@ from spark_events.event import Event
 
 
 class Counts(NamedTuple):
-    """Snapshot of the counters of a store.
+    """Snapshot of a store's counters.
 
     ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
 
@@ -75,15 +75,15 @@ class Mailbox:
         self._dropped: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Prepare the store, on a thread of the store if necessary; a mailbox needs no preparation."""
+        """Prepare the store, on a separate thread if necessary; a mailbox needs no preparation."""
 
     def check(self) -> None:
         """Check the store's external resources; a mailbox has none. Called several times a second."""
 
     def put(self, entries: Entries) -> bool:
-        """Append entries without waiting; return True if the caller must wake the worker.
+        """Append entries without waiting; return whether the caller must wake the worker.
 
-        This is the case if the mailbox was empty.
+        The worker must be woken if the mailbox was empty.
         """
         if not entries:
             return False
@@ -167,7 +167,7 @@ class Mailbox:
         return bool(self._waiting or self._in_flight)
 
     def is_exhausted(self) -> bool:
-        """Return whether no event waits for delivery, neither in memory nor on disk."""
+        """Return whether no event is waiting for delivery, in memory or on disk."""
         return not self._waiting
 
     def clear(self, reason: str) -> None:
@@ -191,13 +191,13 @@ class Mailbox:
             )
 
     def unanswered_for(self) -> float:
-        """Return the age in seconds of the oldest event that exists only in memory; 0.0 without such an event."""
+        """Return the age in seconds of the oldest event that exists only in memory; 0.0 if there is none."""
         with self._lock:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_record(self) -> int | None:
-        """Return the oldest record with an event that exists only in memory; None without such a record."""
+        """Return the oldest record with an event that exists only in memory; None if there is none."""
         with self._lock:
             return min((entry.record for entry in self._heads()), default=None)
 

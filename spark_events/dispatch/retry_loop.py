@@ -90,16 +90,16 @@ class RetryLoop:
     """Make the attempts of one worker, sequentially.
 
     Only the worker's thread may use this object, unless a method states otherwise. After a first failure, the tenacity
-    library makes the retries, with jitter. A permanent error drops the events, a throttled error requests a pause, and
-    any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread
-    cannot be cancelled; see :meth:`abandon`.
+    library retries with jitter. A permanent error drops the events, a throttled error requests a pause, and any other
+    error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread cannot be
+    cancelled; see :meth:`abandon`.
 
     Args:
         name: the reporter's name in the configuration.
         config: batch sizes, timeouts and retry intervals.
         breaker: the reporter's circuit breaker, which attempts on other threads may also change.
         work: the notifier that wakes the worker for new events and for a stop.
-        describe: returns an error as a string without secrets.
+        describe: returns an error as a string, with secrets hidden.
         on_failure: called after each failed attempt.
 
     Attributes:
@@ -159,7 +159,7 @@ class RetryLoop:
         return is_held_back or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt; an attempt in progress counts as this attempt.
+        """Stop retrying after the next failed attempt; an attempt in progress counts.
 
         Called on another thread.
         """

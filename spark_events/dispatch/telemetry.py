@@ -31,7 +31,7 @@ class DeliveryCounters:
         hung: number of threads that were abandoned because the reporter blocked them.
         timeouts: how often the driver waited for this reporter until the timeout.
         latency: duration of the last batch in seconds, retries included.
-        oldest_age: seconds since the oldest unsettled event was accepted; 0 without such an event.
+        oldest_age: seconds since the oldest unsettled event was accepted; 0 if there is none.
         breaker: the state of the circuit breaker.
     """
 
@@ -156,7 +156,7 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # Another thread sends the last numbers, so two threads send; the lock keeps the order of the numbers.
+        # Another thread sends the final numbers; the lock keeps the numbers of both threads in order.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:

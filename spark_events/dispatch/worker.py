@@ -27,7 +27,7 @@ class EventSource(Protocol):
     is_durable: bool  # whether undelivered events survive the process
 
     def describe(self, error: BaseException) -> str:
-        """Return the error as a string without secrets."""
+        """Return the error as a string, with secrets hidden."""
 
     def take(self, worker: Worker, most: int) -> list[Event]:
         """Return the oldest events; an empty list if the worker has been replaced."""
@@ -151,8 +151,7 @@ class Worker:
             if reporter is not None:
                 self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
-            # For example, the reporter may have stopped its event loop. Its remaining tasks must not deliver events any
-            # more.
+            # For example, the reporter may have stopped its event loop. Its remaining tasks must deliver nothing more.
             self.retry_loop.abandon()
             death = self._source.describe(error)
         unwind(self._loop)
@@ -162,7 +161,7 @@ class Worker:
 
     async def _deliver(self, reporter: Reporter) -> None:
         retry_loop = self.retry_loop
-        # A successful open does not close the breaker, because a reporter that hangs in every batch also opens after
+        # A successful open does not close the breaker, because a reporter that hangs in every batch still opens after
         # each replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
@@ -176,8 +175,7 @@ class Worker:
             began = time.monotonic()
             # Drop the events of a reporter that cannot be opened, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
-            # The error raised by `open` may contain a number of rejected events; ignore the number, because no event
-            # was sent.
+            # An error raised by `open` may state a number of rejected events; ignore it, because no event was sent.
             rejected = retry_loop.rejected if opened is None else None
             self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
@@ -202,7 +200,7 @@ class Worker:
                 waited = True
                 continue
             if events := self._source.take(self, self.batch_size):
-                # More events wait than fit in one batch, so send the next batch without a linger time.
+                # If more events wait than fit in one batch, send the next batch without a linger time.
                 self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
                     # Let the reporter's other tasks in this event loop run, even if events arrive without a pause.

@@ -40,7 +40,7 @@ def flag(name: str, given: object) -> None:
 
 
 def text(name: str, given: object, allowed: str) -> None:
-    """Check a string that must not be empty."""
+    """Check that a value is a non-empty string."""
     if not isinstance(given, str) or not given:
         refuse(name, given, allowed)
 
@@ -52,7 +52,7 @@ def ratio(name: str, given: object) -> None:
 
 
 def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
-    """Check a string that must be one of a few values."""
+    """Check that a string is one of the allowed values."""
     if given not in allowed:
         refuse(name, given, ", ".join(map(repr, allowed)))
 

@@ -90,7 +90,7 @@ class CircuitBreaker:
     open the breaker: while it is open, calls wait, and one call at a time probes the destination. A success closes the
     breaker. If no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer
     fails immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer.
-    If calls time out (or receive a 504), the destination may only be slow: in this case, it counts as down only if a
+    If calls time out (or receive a 504), the destination may just be slow: in this case, it counts as down only if a
     probe also times out.
 
     Args:
@@ -116,7 +116,7 @@ class Buffer:
     Args:
         rows: maximum number of rows that a task holds until it can return them.
         bytes: maximum estimated size of these rows and their answers, in bytes.
-        storage: where ``enrich_batch`` stores the settled result: ``local`` on its executors, in memory first;
+        storage: where ``enrich_batch`` stores the settled result: ``local`` on the executors, in memory first;
             ``replicated`` on two executors for each partition (Spark 4); ``reliable`` in the checkpoint directory
             (slower; survives the loss of every executor).
         ordered: whether rows keep their order. False: a row is returned as soon as it is answered, so that slow calls
@@ -216,11 +216,11 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of calls in flight, time, rate and space.
+    """Limits on calls in flight, time, rate and buffer space.
 
     Args:
-        max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the number that the
-            destination answers best; a number fixes it.
+        max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the best number for the
+            destination; a number fixes it.
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call, including all attempts and pauses; None: no limit.
@@ -288,8 +288,8 @@ class Limits:
 class CacheStore(Protocol):
     """Store of answers that worker processes share, such as a :class:`.RedisCache`.
 
-    Only one event loop uses a store. If a method raises, or takes longer than ``Cache.timeout``, the engine calls the
-    service, and no row fails.
+    Only one event loop uses a store. If a method raises an error, or takes longer than ``Cache.timeout``, the engine
+    calls the service, and no row fails.
     """
 
     async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
@@ -316,7 +316,7 @@ class Cache:
             rows. None: all input columns, and equal rows share a call only while it is in flight or cached.
         max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
-        store: a function without arguments that returns an async context manager of a :class:`CacheStore`, such as a
+        store: a function without arguments that returns an async context manager for a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
         version: part of the keys in ``store``. The functions' code is not part of the keys: if a code change affects
             the answers, change the version.
@@ -361,7 +361,7 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Columns of a key: rows with equal values in these columns are called one after another, in order.
+    """Columns of a key: calls for rows with equal keys run one after another, in order.
 
     Args:
         columns: the columns of the key.
@@ -420,7 +420,7 @@ class Replay:
         version: part of the key of stored answers. The code of ``fn`` is not part of the key: if a code change affects
             the answers, change the version; otherwise a replay uses the answers of the earlier code.
         idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
-        query: a name that stays the same over restarts; required whenever ``batch_id`` is required.
+        query: a name that stays the same across restarts; required whenever ``batch_id`` is required.
         batch_id: the number that ``foreachBatch`` passed. Spark reports this number, except with Connect and in threads
             that do not inherit Spark's local properties. In these cases, and for ``store`` outside of a stream, the
             number is required.

@@ -126,7 +126,7 @@ def bare(fn: Any) -> Any:
 def _arity(fn: Callable[..., Any]) -> tuple[int, float]:
     """Return the number of required and of accepted positional arguments.
 
-    A required keyword argument adds 3 to the first number, so that the signature is rejected.
+    A required keyword argument adds 3 to the first number, so the signature is rejected.
     """
     parameters = inspect.signature(fn).parameters.values()
     positional = [one for one in parameters if one.kind in _POSITIONAL]

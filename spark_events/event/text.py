@@ -20,7 +20,7 @@ _CONTROLS = re.compile(
 
 
 def on_one_line(text: str) -> str:
-    """Return the text on one line: line breaks and tabs become blanks, other control characters are escaped.
+    """Return the text on one line: breaks and tabs as spaces, other control characters escaped.
 
     >>> on_one_line("two\\nlines, \\u202etxt.exe")
     'two lines, \\\\u202etxt.exe'
@@ -40,7 +40,7 @@ def plain(value: str) -> str:
 
 @lru_cache(maxsize=1024)
 def snake_case(name: str) -> str:
-    """Return a name in camel case as snake case.
+    """Convert a camel-case name to snake case.
 
     >>> snake_case("triggerExecution")
     'trigger_execution'

@@ -86,7 +86,7 @@ def drawing_of(
 
 
 def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> list[Segment]:
-    """Return runs and downtimes as segments of their lanes."""
+    """Return an application's or query's runs and downtimes as segments of its lane."""
     segments = []
     for run in runs:
         end = until if run.end is None else run.end

@@ -12,7 +12,7 @@ from spark_events.report.wording import counted, shortened, span, when
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 #: Number of missing heartbeats after which an application counts as silent.
 _SILENT_INTERVALS = 3
-#: Minimum number of restarts in the period with which a query or application counts as being in a crash loop.
+#: Minimum number of restarts in the period that counts as a crash loop of a query or application.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 

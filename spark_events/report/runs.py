@@ -43,7 +43,7 @@ class SubjectRun:
 
     Attributes:
         subject: key of the application or query.
-        heartbeat_ms: interval of the run's heartbeats; None without heartbeats.
+        heartbeat_ms: interval of the run's heartbeats; None if there are none.
         last_failure: root cause of the last failure that Spark did not retry, in the run of an application.
     """
 

@@ -1,4 +1,4 @@
-"""Serve the page on the loopback interface, with a report that is computed again on request."""
+"""Serve the page on the loopback interface, and recompute the report on request."""
 
 from __future__ import annotations
 

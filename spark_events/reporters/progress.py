@@ -12,7 +12,7 @@ _MOST_HALVINGS = 30
 
 
 class BatchProgress:
-    """Parts of a batch that are not delivered yet; the parts are kept between attempts.
+    """Undelivered parts of a batch, kept between attempts.
 
     After an outage in the middle of a batch, accepted events are not sent again, and the order of events is unchanged.
 
@@ -61,7 +61,7 @@ class BatchProgress:
         """Finish the batch.
 
         Raises:
-            PermanentError: when events were rejected; states how many, and the last reason.
+            PermanentError: when events were rejected; the message states how many, and the last reason.
         """
         if self._rejected:
             text = f"the destination refused {self._rejected} of {len(self._ids)} events: {self._reason}"

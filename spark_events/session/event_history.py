@@ -100,8 +100,9 @@ class _Waiter(NamedTuple):
     found: Future[Event]
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Set the first matching event as the result; if the predicate raises an error, set this error as the
-        exception.
+        """Set the first matching event as the result.
+
+        If the predicate raises an error, set this error as the exception.
         """
         try:
             match = next((one for one in events if one.sequence > self.after and self.choice.fits(one)), None)
@@ -146,7 +147,7 @@ class EventHistory(Reporter):
                 self._stop(waiter)
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """Return the first matching event; search the kept events first, and wait for new events afterwards.
+        """Return the first matching event; search the kept events first, then wait for new events.
 
         Args:
             choice: the events to match.

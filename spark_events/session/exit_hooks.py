@@ -4,8 +4,8 @@ Spark does not know how a plain ``python app.py`` ended. Under spark-submit, Spa
 wrap ``sys.excepthook`` and ``sys.exit``, and send a report when the interpreter exits. They cannot detect ``os._exit``,
 signals, or ``raise SystemExit(3)`` without ``sys.exit``.
 
-A container stops when its first process exits. If the first process is Python or Python's parent, the exit of Python
-would kill the JVM before it has delivered the last events. Therefore Python's exit also waits for the JVM that Python
+A container stops when its first process exits. If the first process is Python or Python's parent, Python's exit would
+kill the JVM before the JVM has delivered the last events. Therefore Python's exit also waits for the JVM that Python
 started.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from spark_events.bridge import python_stacks
 
-#: Spark property that tells the shim that the hooks are installed. Its name does not start with ``spark.events.``,
+#: Spark property that announces the installed hooks to the shim. Its name does not start with ``spark.events.``,
 #: because that prefix is reserved for settings.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
@@ -57,7 +57,7 @@ class _Program:
         self.report_first()
 
     def report_first(self) -> None:
-        """Register the report again, so that it runs before all exit functions registered until now."""
+        """Register the report again, so that it runs before all exit functions registered so far."""
         atexit.unregister(self._report)
         atexit.register(self._report)
 
@@ -82,7 +82,7 @@ class _Program:
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
     def _await_jvm(self) -> None:
-        """Close the JVM's standard input, as the exit of Python would, and wait for the JVM to exit."""
+        """Close the JVM's standard input, as Python's exit would, and wait for the JVM to exit."""
         from pyspark import SparkContext
 
         if 1 not in (os.getpid(), os.getppid()):
@@ -123,7 +123,7 @@ def _is_uncaught(error: BaseException) -> bool:
 
 
 def _status(code: object) -> int:
-    """Return the exit code of the process that results from a SystemExit's code."""
+    """Return the process exit code that corresponds to a SystemExit's code."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1

@@ -1,4 +1,4 @@
-"""Access to the session, to its driver and to the shim in the driver's JVM; function ``add_event``."""
+"""``add_event``, and access to the session, its driver and the shim in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
     without an error.
 
     Args:
-        event: the event, or a builder of it.
+        event: the event, or its builder.
         spark: the session. None: the active session.
 
     Raises:

@@ -193,7 +193,7 @@ def _make_room(application: str, replaces: bool) -> list[Subscription]:
 
 
 def _replaces() -> bool:
-    """Return whether this Python is interactive, so that code may run twice."""
+    """Return whether this Python is interactive; in an interactive session, code may run twice."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
@@ -206,7 +206,7 @@ def _is_served(session: Any, given_settings: list[Setting]) -> bool:
 
 
 def _ours(given_settings: list[Setting]) -> list[Setting]:
-    """Return the settings without the settings of reporters in the application's configuration."""
+    """Return the settings without those of reporters in the application's configuration."""
     return [
         s
         for s in given_settings

@@ -217,7 +217,7 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """Return the first matching event; search the history first, and wait for new events afterwards.
+        """Return the first matching event; search the history first, then wait for new events.
 
         >>> events.wait_for("BatchCommitEvent", where=lambda e: "late" in e.body, timeout=30)       # doctest: +SKIP
 
@@ -258,7 +258,7 @@ class EventStream:
         A notebook shows the report as a page.
 
         Args:
-            sla: longest duration of a commit, in seconds.
+            sla: longest acceptable duration of a commit, in seconds.
 
         Raises:
             MissingExtraError: the extra ``report`` is not installed.

@@ -11,8 +11,8 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["added"]
 
-#: Scope of the event that :func:`spark_events.enrich_batch` adds; the event is sent like the events that a user's
-#: program adds.
+#: Name of the event that :func:`spark_events.enrich_batch` adds; the event is sent like an event that a user's program
+#: adds.
 _ENRICHMENT = "EnrichmentEvent"
 _QUERY = "spark.streaming.query.id"
 

@@ -20,7 +20,7 @@ _SCOPE = "spark.application"
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
 
-# Status and sentence for each kind of termination that the shim detects. FINISHED and FAILED require a known outcome.
+# Status and message for each kind of termination that the shim detects. FINISHED and FAILED require a known outcome.
 _ENDINGS = {
     "STOPPED": ("FINISHED", "finished: its own code stopped it"),
     "RETURNED": ("FINISHED", "finished: its main method returned"),
@@ -49,7 +49,7 @@ _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
-    """Return the application's final status and the sentence that describes it."""
+    """Return the application's final status and the message that describes it."""
     # Spark also reports exit code 0 if it does not know the code. Any other code was set by the program.
     code = record.exit_code or record.program_exit_code
     if code:
@@ -100,11 +100,11 @@ class Applications:
 
     @property
     def name(self) -> str:
-        """The application's name, for sentences."""
+        """The application's name, as used in event bodies."""
         return self._name
 
     def named(self, body: str) -> str:
-        """Return the body with the application's name first, for files that many applications share."""
+        """Return the body with the application's name first, for files shared by applications."""
         name = self.scope_variables.get("spark.app.name") or self.scope_variables.get("spark.app.id")
         if name is None or body.startswith("Application '"):
             return body
@@ -208,7 +208,7 @@ class Applications:
             )
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
-        """Return a sentence about the failure and its cause, or about how the program ended if nothing failed."""
+        """Describe the failure and its cause, or how the program ended if nothing failed."""
         if diagnosis is None:
             return f"Application {how}"
         if sentence is None:

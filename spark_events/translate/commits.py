@@ -22,7 +22,7 @@ _SOURCES = "spark.batch.sources"
 
 
 def is_commit(progress: StreamingProgress) -> bool:
-    """Return whether the trigger committed a batch. A trigger without new data commits none.
+    """Return whether the trigger committed a batch; a trigger without data may commit none.
 
     Spark reports progress after it has written the batch to the checkpoint's ``commits/`` folder. If a trigger commits
     no batch, its progress report contains the number of the next batch. Such a report contains no ``addBatch`` phase,
@@ -187,8 +187,9 @@ def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
-    """Return the sources as one JSON string, and their total lag. One string keeps the number of attributes small,
-    because many backends index each attribute name.
+    """Return the sources as one JSON string, and their total lag.
+
+    One string keeps the number of attributes small, because many backends index each attribute name.
     """
     if not sources:
         return {}

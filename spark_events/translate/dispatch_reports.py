@@ -17,7 +17,7 @@ _DROPPED = "dropped."
 
 
 def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> Draft:
-    """Describe a change of a reporter's circuit breaker, or a reporter that is disabled.
+    """Describe a state change of a reporter's circuit breaker, or a disabled reporter.
 
     Args:
         name: the reporter's name.

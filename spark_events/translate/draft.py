@@ -1,4 +1,4 @@
-"""Drafts: events from the state machines that the translator still has to complete."""
+"""Drafts: incomplete events from the state machines; the translator completes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Draft", "counted", "iso_millis", "lasting", "present"]
 
 # gc=False: drafts are never part of a reference cycle.
 class Draft(msgspec.Struct, gc=False):
-    """An event without the attributes common to all events of the application.
+    """An event without the attributes that all events of the application share.
 
     Attributes:
         key: identifies the fact within the application. The event id is a hash of the key, so a fact that is reported
@@ -40,7 +40,8 @@ def present(attributes: dict[str, AttributeValue | None]) -> dict[str, Attribute
 def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """Return a count with its noun, such as ``1 row`` or ``1,204 rows``.
 
-    If ``verbs`` is set, the result also contains the verb in the same number: ``counted(1, "row", ("was", "were"))``.
+    If ``verb`` (singular, plural) is set, the result also contains the form that agrees with the count: ``1 row was``
+    for ``counted(1, "row", ("was", "were"))``.
     """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"

@@ -1,5 +1,6 @@
-"""Labels of failures, for example whether the author or the operator has to act. The interface follows Flink's
-FailureEnricher.
+"""Labels of failures, for example whether the author or the operator has to act.
+
+The interface follows Flink's FailureEnricher.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class FailureContext:
         error_class: Spark's error class, or None.
         in_user_code: whether the user's code, in Python or in the JVM, raised the root cause.
         sql_state: the SQLSTATE, or None.
-        cancelled: whether the job was cancelled, which needs no action.
+        cancelled: whether the job was cancelled; a cancellation needs no action.
     """
 
     text: str
@@ -54,15 +55,15 @@ _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFoun
 # SQLSTATE classes for causes outside the query: connection, resources, operator intervention, I/O, internal error.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
-# The file's format or schema differs from what the query expects. Spark reports FAILED_READ_FILE for this failure,
-# whose SQLSTATE is that of an I/O error.
+# The file's format or schema differs from what the query expects. Spark reports this failure as FAILED_READ_FILE, with
+# the SQLSTATE of an I/O error.
 _WRONG_FILE = re.compile(
     r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupportedException|is not a Parquet file"
     r"|ParquetDecodingException|orc\.FileFormatException|SchemaEvolution\$IllegalEvolutionException"
     r"|InvalidAvroMagicException|Not an Avro data file|not in GZIP format|not a gzip file",
     re.IGNORECASE,
 )
-# SQLSTATE classes of data exceptions, analysis errors and similar errors in the query or its data.
+# Spark's error classes. An error class that no earlier rule covers is an error in the query or its data.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 
 

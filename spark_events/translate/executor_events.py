@@ -1,4 +1,4 @@
-"""Events for added and lost executors; for a loss, with the reason as a sentence."""
+"""Events for added and lost executors; the event of a loss explains the reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CODE = re.compile(
     r"|\bcode:? (-?\d{1,3})\b",
     re.IGNORECASE,
 )
-#: Rules for Spark's reason: a pattern, the cause as a label, and a clause. The first match decides. The reasons come
-#: from Spark's schedulers for YARN, Kubernetes and standalone clusters.
+#: Patterns of Spark's reasons for a loss, each with a label for the cause and a clause for the event's body. The first
+#: match decides. The reasons come from Spark's schedulers for YARN, Kubernetes and standalone clusters.
 _CAUSES = (
     (r"\bspot\b|preempt|reclaim|NodeShutdown|node is shutting down", "RECLAIMED", "its machine was reclaimed"),
     (r"decommission", "DECOMMISSIONED", "it was decommissioned"),
@@ -39,7 +39,7 @@ _RELEASED = "RELEASED"
 
 
 def loss_of(reason: str | None) -> tuple[str, str, int | None]:
-    """Return the cause of a loss as a label, a clause for a sentence, and the exit code if the reason contains one."""
+    """Return the label of a loss, a clause that explains it, and the exit code if known."""
     text = reason or ""
     found = _CODE.search(text)
     code = None if found is None else int(found[1] or found[2])
@@ -83,7 +83,7 @@ class ExecutorEvents:
         yield from self._report(record, "ADDED", "ADDED", body, Severity.DEBUG, details)
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
-        """Report a lost executor, or one that the driver released."""
+        """Report an executor that was lost or that the driver released."""
         label, clause, code = loss_of(record.reason)
         is_lost = label != _RELEASED
         body = f"Executor {record.executor_id}{f' on {record.host}' if record.host else ''} was "

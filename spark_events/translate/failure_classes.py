@@ -31,7 +31,7 @@ RETRY_USEFUL = {
     "PYTHON_WORKER_CRASHED": True,
 }
 
-#: Classes and their patterns, which match names of error classes, exceptions and words in messages. The first match
+#: Classes and their patterns, which match names of error classes and exceptions, and words in messages. The first match
 #: decides.
 _RULES = tuple(
     (name, re.compile(pattern))

@@ -39,7 +39,7 @@ class Diagnosis:
     Attributes:
         error_type: Spark's error class, else the type of the root cause.
         summary: the root cause and its location, in one line.
-        cancelled: whether the user or Spark cancelled the job, which needs no action.
+        cancelled: whether the user or Spark cancelled the job; a cancellation needs no action.
         is_fetch_failure: whether a task could not fetch shuffle output.
         attributes: the whole analysis, as event attributes.
     """
@@ -141,7 +141,7 @@ class Diagnostics:
         if name in RETRY_USEFUL:
             attributes["failure.retry_useful"] = RETRY_USEFUL[name]
         self._label(context, attributes)
-        # Use only file and line in the sentence; the attribute failure.location also contains the folder and the
+        # Use only the file and line in the summary; the attribute failure.location also contains the folder and the
         # function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
         return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)

@@ -1,4 +1,4 @@
-"""Heartbeats: periodic events that show that the application is running, and its state."""
+"""Heartbeats: periodic events that show the state of a running application."""
 
 from __future__ import annotations
 

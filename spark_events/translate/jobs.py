@@ -83,7 +83,7 @@ class Jobs:
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Report that a job ended, unless another event reports the job's completion.
 
-        A job is not reported if `stop()` of its query cancelled it, or if it finished and its start was not recorded.
+        A job is not reported if `stop()` of its query cancelled it, or if it finished without a recorded start.
         """
         job_id = record.job_id
         if job_id in self._over:

@@ -14,7 +14,7 @@ class LastFailure:
     soon after the failure. Therefore, the last failure is the best available explanation.
 
     Attributes:
-        title: the failed job, execution or query, as used in sentences; None without a failure.
+        title: the failed job, execution or query, as used in event bodies; None without a failure.
         diagnosis: the analysis of the failure.
         sentence: what failed, and where: ``query 'clicks' failed at batch 1``.
     """

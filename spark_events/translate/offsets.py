@@ -47,7 +47,7 @@ def partitions(raw: bytes | msgspec.Raw) -> dict[str, int]:
 
 
 def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
-    """Return the number of rows that the source has not read yet; None unless the offsets have partitions."""
+    """Return the number of unread rows of a source; None for offsets without partitions."""
     reached, available = partitions(end), partitions(latest)
     if not available:
         return None
@@ -55,7 +55,7 @@ def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
 
 
 def lags(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> dict[str, int]:
-    """Return the number of rows that the source has not read yet, by topic.
+    """Return the number of unread rows of a source, by topic.
 
     If the offset is a single number, the key is ``""``.
     """

@@ -30,16 +30,18 @@ _REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAcc
 
 @functools.lru_cache(maxsize=256)
 def without_reflection(call_site: str) -> str:
-    """Return only the method of a call site that names no user code: ``csv`` for ``csv at
-    NativeMethodAccessorImpl.java:0``.
+    """Shorten a call site that names no user code to its method.
+
+    For example, ``csv at NativeMethodAccessorImpl.java:0`` becomes ``csv``.
     """
     return _REFLECTION.sub("", call_site)
 
 
 @functools.lru_cache(maxsize=256)
 def _bracketed(description: str) -> str:
-    """Return the description on one line, in brackets. The result is cached because an application has few
-    descriptions.
+    """Return the description on one line, in brackets.
+
+    The result is cached, because an application has few different descriptions.
     """
     line = " ".join(without_reflection(description).split())[:_DESCRIPTION_LIMIT]
     return f" ({line})" if line else ""
@@ -72,8 +74,9 @@ class Origin:
         return "sql.streaming.queryId" in self._properties
 
     def was_stopped(self, reason: str) -> bool:
-        """Return whether the query's `stop()` cancelled the job, in which case Spark's message contains the id of the
-        run.
+        """Return whether the query's `stop()` cancelled the job.
+
+        In this case, Spark's message contains the id of the run.
         """
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
@@ -87,7 +90,7 @@ class Origin:
 
     @property
     def clause(self) -> str:
-        """The origin in brackets, to append to a name in a sentence."""
+        """The origin in brackets, to append to a name in an event's body."""
         if self._clause is None:
             self._clause = self._make_clause()
         return self._clause

@@ -51,7 +51,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The query's name, or the beginning of its id, as used in sentences."""
+        """The query's name, or the beginning of its id, as used in event bodies."""
         return self.name or self.query_id[:8]
 
     @property
@@ -115,7 +115,7 @@ class Queries:
         return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of a query's run, the first or a later one."""
+        """Report that a run of a query started, whether first run or restart."""
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
         run.name = record.name

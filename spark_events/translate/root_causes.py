@@ -43,7 +43,7 @@ _DIRECT_CAUSE = "The above exception was the direct cause of the following excep
 # A crashed worker closes its socket, and Java reports the end of the socket's stream as the cause.
 _WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
 _HINT = re.compile(r"\. Consider setting .*")
-# Format of faulthandler.
+# Format of a frame that faulthandler prints.
 _CRASH_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
@@ -76,7 +76,7 @@ def outermost(text: str) -> Cause:
     header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
-        # Some reasons lack the exception's type. For a lost executor, the type is known.
+        # Some texts lack the exception's type, but Spark always raises this message as a SparkException.
         return Cause(_SPARK_EXCEPTION if header.startswith(_ABORTED) else "", header.strip())
     return Cause(match[1], (match[2] or "").strip())
 

@@ -213,8 +213,7 @@ class Stages:
         self._attempts[record.stage_id, record.attempt] = attempt
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)
-            # Only a few attempts run at a time, so the limit is reached only if most records of completed stages were
-            # lost.
+            # Forget a completed attempt. If there is none, most records of completed stages were lost.
             forgotten = over or next(iter(self._attempts))
             del self._attempts[forgotten]
             self._summaries.forget(forgotten)

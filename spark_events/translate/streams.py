@@ -41,7 +41,7 @@ class Streams:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record with a held event."""
+        """Number of the oldest record with a held event."""
         oldest: int | None = None
         for commits in self._commits.values():
             record = commits.held_record
@@ -50,7 +50,7 @@ class Streams:
         return oldest
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """Report the start of a run; first close an earlier run of the query that was not recorded as ended."""
+        """Report the start of a run; first close an earlier run whose end was not recorded."""
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
             yield from self._close(earlier)

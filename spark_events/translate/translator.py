@@ -107,8 +107,7 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
-        # Events of executors that Spark reports before the application's start; they are sent after the event of the
-        # start.
+        # Executor records that arrived before the application's start; they are translated after the start record.
         self._early: list[ExecutorAdded | ExecutorRemoved] = []
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
@@ -156,7 +155,7 @@ class Translator:
         self.deadlines = Deadlines(config.deadline, self._queries, diagnostics)
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
-            # Report that a deadline has recovered before the event that ends the work.
+            # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
             self._handlers[kind] = moment, _both(judge, handler)
 
     @property
@@ -176,7 +175,7 @@ class Translator:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record with a held event; the sidecar must not acknowledge this record yet."""
+        """Number of the oldest record with a held event; do not acknowledge this record yet."""
         coalesced, undecided = self._streams.held_record, self._incidents.held_record
         if coalesced is None or undecided is None:
             return coalesced or undecided
@@ -194,7 +193,7 @@ class Translator:
 
     @property
     def jobs_without_start(self) -> int:
-        """Number of finished jobs that were not reported, because their start was not recorded."""
+        """Number of finished jobs that are unreported because their start was not recorded."""
         return self._jobs.without_start
 
     def assume_application(self, app_id: str, attempt_id: str | None) -> None:
@@ -253,10 +252,10 @@ class Translator:
         Args:
             at: milliseconds since the epoch.
             orderly: whether the JVM announced its shutdown, which proves that the driver was not killed.
-            how: how the sidecar detected the loss, as the last words of a sentence.
+            how: explanation of the loss, as a clause of the event's body.
         """
         if self._provisional is not None and not self._application.is_over:
-            # The program had stopped Spark before the driver was killed, so the end is already reported.
+            # The program had stopped Spark before the driver was killed, so the provisional end is the final one.
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:

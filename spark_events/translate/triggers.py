@@ -12,7 +12,7 @@ _GAPS = 5
 
 
 class TriggerPeriod:
-    """Estimate of the time between two triggers of a query, which Spark does not report.
+    """Estimated time between two triggers of a query; Spark does not report this time.
 
     The first gap is ignored because it may be arbitrarily short: ``Trigger.ProcessingTime`` fires immediately, and
     later at multiples of its interval.

@@ -46,8 +46,8 @@ class UserCode:
         command: the command line of the driver's JVM, ``sun.java.command``.
         main_class: the class whose main method runs; None if the driver did not find it.
         py_files: ``spark.submit.pyFiles``.
-        namespaces: second parts of the application's settings, ``databricks`` of ``spark.databricks.…``. A platform
-            that starts Spark in its own JVM has such settings.
+        namespaces: second parts of the application's setting keys, such as ``databricks`` in ``spark.databricks.…``. A
+            platform that starts Spark in its own JVM has such settings.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class UserCode:
     def _installed_in(self, archive: str) -> frozenset[str] | None:
         """Return the packages installed in a submitted zip.
 
-        The result is None if the zip is unreadable, or if the zip is itself a package.
+        The result is None if the archive is unreadable, or is itself a package (an egg or a wheel).
         """
         path = self._archives.get(re.split(r"[/\\]", archive)[-1])
         return None if path is None or not path.endswith(".zip") else _installed(path)

@@ -60,7 +60,7 @@ class Subject:
         self.idle_since = min(self.idle_since, now)
 
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
-        """Count a batch that did not move this subject.
+        """Count a batch that did not advance this watermark, source or partition.
 
         ``pushing`` is the number of rows of the batch that should advance the watermark.
         """
@@ -96,7 +96,7 @@ class View:
         return self._newest - watermark if self._newest is not None and watermark > 0 else None
 
     def name(self, subject: Subject) -> str:
-        """Return the subject's name for sentences and for ``spark.watermark.held_back_by``."""
+        """Return the subject's name for event bodies and for ``spark.watermark.held_back_by``."""
         if subject.index is None:
             return "the watermark"
         description = self.descriptions[subject.index]

@@ -5,10 +5,10 @@ for ``idle-timeout``. It is ACTIVE again when the watermark moves, or when one o
 does not report the watermark of a source. Therefore a source, or one of its partitions, is IDLE when it has had no new
 data for that time. Only changes of status emit events.
 
-A pause counts only up to the last time that Spark looked for data, so a long batch or a rare trigger does not make a
-watermark, source or partition idle. If Spark reports nothing, the clock alone decides, after a longer timeout.
+A pause counts only up to the last time that Spark checked for data, so a long batch or an infrequent trigger does not
+make a watermark, source or partition idle. If Spark reports nothing, the clock alone decides, after a longer timeout.
 
-The tracker takes the time from the records and from the argument of :meth:`WatermarkTracker.tick`. Therefore a replay
+The tracker reads the time from the records and from the argument of :meth:`WatermarkTracker.tick`. Therefore a replay
 of an event log produces the same events with the same times as a live run.
 """
 
@@ -25,12 +25,12 @@ from spark_events.translate.watermark_events import Subject, View, active, idle
 
 __all__ = ["WatermarkTracker"]
 
-#: If Spark reports nothing, this number of trigger periods must also pass.
+#: If Spark reports nothing, the timeout is at least this number of trigger periods.
 _PERIODS = 3
-#: Factor of the idle timeout while the trigger period is unknown; the resulting timeout is at least ten minutes.
+#: While the trigger period is unknown, the timeout is this multiple of the idle timeout, but at least ten minutes.
 _UNKNOWN_PERIOD = 10
 _UNKNOWN_MILLIS = 600_000
-#: Largest step back of the clock that is ignored as a routine correction, in milliseconds.
+#: Largest backward step of the clock that is ignored as a routine correction, in milliseconds.
 _SET_BACK_MILLIS = 1_000
 
 
@@ -97,7 +97,7 @@ class WatermarkTracker:
             woken += self._source(index, source, at, rows, pushing, moved)
         awake = any(subject.kind == "source" for subject in woken)
         woken += self._query(watermark, at, rows, moved, awake)
-        # Spark looked for data when the batch began; data that arrived later belongs to the next batch.
+        # Spark checked for data when the batch began; data that arrived later belongs to the next batch.
         yield from self._fall_idle(began, self._timeout)
         for subject in woken:
             yield active(self._view, subject, at)
@@ -178,7 +178,7 @@ class WatermarkTracker:
             yield own
 
     def _learn_lag(self, watermark: str) -> None:
-        """Update the upper bound of the watermark's delay, which is the lag immediately after the watermark moved."""
+        """Update the upper bound of the watermark's delay: the smallest lag right after a move."""
         now = iso_millis(watermark, 0)
         if self._own is not None and self._newest is not None and now > 0:
             lag = max(0, self._newest - now)
@@ -193,7 +193,7 @@ class WatermarkTracker:
         return rows if newest > iso_millis(watermark, 0) + (self._least_lag or 0) else 0
 
     def _fall_idle(self, now: int, timeout: int) -> Iterator[Draft]:
-        """Make subjects IDLE if their timeout has passed; each event gets the time at which the timeout passed."""
+        """Make subjects IDLE if their timeout has passed; each event has the time at which the timeout passed."""
         due = [s for s in self._subjects() if s.status == "ACTIVE" and now >= s.quiet_since + timeout]
         for subject in due:
             subject.status = "IDLE"

@@ -18,7 +18,7 @@ from spark_events.watch.sightings import Sightings
 #: Name of the file that contains the events that watchers have reported; other watchers and later runs read this file.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
-#: How often to read the folder again if a file is rotated during the reading.
+#: Maximum number of attempts to read the folder; an attempt fails if a file is rotated meanwhile.
 _ATTEMPTS = 5
 
 

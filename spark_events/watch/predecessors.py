@@ -54,7 +54,7 @@ class Predecessors:
     Args:
         spool: directory of the spool; None without a spool.
         databases: databases that receive this run's events.
-        is_unique: whether no two applications of this name run at the same time.
+        is_unique: whether at most one application of this name runs at any time.
         driver: identity of this run's driver.
         found: called in this thread with each LOST event.
     """

@@ -49,8 +49,9 @@ class Sighting:
 
     @property
     def is_expected(self) -> bool:
-        """Whether heartbeats are expected: the application is not known to have ended, and no final report follows the
-        latest heartbeat.
+        """Whether heartbeats are expected.
+
+        None are expected if the application is known to have ended, or if a final report follows the latest heartbeat.
         """
         return not self.status and self.last_seen > self.reported
 

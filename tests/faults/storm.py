@@ -23,7 +23,7 @@ __all__ = ["Outcome", "reported", "run_with_faults"]
 
 STORM_SECONDS = 25
 LEAST_ROUNDS = 2
-#: Pause between two faults, in seconds. With 0, the second fault hits the next sidecar during its start.
+#: Pause between two faults, in seconds. With 0, the second fault hits the next sidecar during its startup.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
 #: Time between SIGSTOP and SIGCONT, in seconds.
 STOPS = (0.05, 0.5, 2.0)
@@ -125,7 +125,7 @@ class Storm:
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def delivered(self) -> dict[str, list[Event]]:
-        """After the last run, return the events of the application's first run by reporter."""
+        """Return the events of the application's first run by reporter. Call this method after the last run."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
         everything = {name: whole_lines(data, deaths) for name, data in files.items()}

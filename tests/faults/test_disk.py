@@ -37,7 +37,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
-            # The open time is longer than the job, even on a slow machine. Therefore each breaker opens only once.
+            # Each breaker opens only once: even on a slow machine, the breaker stays open until the job has ended.
             lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
@@ -80,7 +80,7 @@ def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Pat
     """While the disk is full, the file contains only complete lines. Once space is free, held events are written."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
-    # The breaker stays closed, because an open breaker would only slow down this test.
+    # Keep the breaker closed: an open breaker would only slow down this test.
     patient = {"events.reporter.audit.circuit-breaker.failures": "1000"}
     run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued"), **patient})
     run.wait_for("the disk to be full", lambda: "No space left on device" in run.log)

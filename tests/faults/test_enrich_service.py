@@ -1,4 +1,4 @@
-"""Tests of the enrichment engine with a real and faulty HTTP service, whose log contains the calls."""
+"""Tests of the enrichment engine with a real HTTP service that injects faults and logs its calls."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_transient_failures_are_retried_with_the_same_idempotency_key(
 ) -> None:
     """Exceptions raised by real clients are classified as transient. Each failure causes one more call for its row."""
     service.script(rules=[rule("user-3", step, step)])
-    # Use a short timeout only for the hanging call, because a busy machine could exceed it.
+    # Use a short timeout only if a call hangs: on a busy machine, any call could exceed a short timeout.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
     assert run.of(range(6)) == users(6)
     calls = Counter(call.key for call in service.calls())
@@ -192,7 +192,7 @@ def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: En
     assert next(answers)[1] == ["user-0"]
     eventually(lambda: len(service.calls()) == 11)
     answers.close()
-    # The answered call may not be the first call in the log.
+    # The answered call is not necessarily the first call in the log.
     eventually(lambda: Counter(call.outcome for call in service.calls())["gone"] == 10)
     assert len(service.calls()) == 11
 
@@ -225,7 +225,7 @@ def test_a_restarted_service_fails_no_row(service: EnrichService) -> None:
 def test_an_unreachable_service_fails_the_batch_in_seconds(
     client: type[Client], service: EnrichService, witness: Witness
 ) -> None:
-    """If no connection succeeds, the breaker fails the batch in seconds.
+    """If no connection succeeds, the breaker fails the batch within seconds.
 
     Without the breaker, each of thousands of rows would need four attempts of 30 s.
     """
@@ -247,7 +247,7 @@ def test_an_unreachable_service_fails_the_batch_in_seconds(
 def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
     service: EnrichService, witness: Witness
 ) -> None:
-    """If a service accepts connections and never answers, rows fail immediately after the breaker opens."""
+    """If a service accepts connections but never answers, rows fail immediately after the breaker opens."""
     service.script()
     service.freeze()
     try:

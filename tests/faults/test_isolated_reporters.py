@@ -61,7 +61,7 @@ def its_process(driver: FakeDriver) -> psutil.Process:
 
 
 def works(process: psutil.Process) -> bool:
-    """Return whether the process runs its reporter: it uses the processor or hangs in a C library call."""
+    """Return whether the process runs its reporter, that is, uses the processor or hangs in a C library call."""
     return process.cpu_times().user > 1 or Path(f"/proc/{process.pid}/wchan").read_text().startswith(ASLEEP)
 
 
@@ -102,7 +102,7 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
-    # The final report is sent in the last tenth of the time. If the machine stalls, the report may be missing.
+    # The sidecar sends its final report in the last tenth of the time. On a stalled machine, the report may be missing.
     assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.2, deadline) < 0.1
 
 

@@ -42,8 +42,8 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
         assert driver.await_exit(within=20) == 0
     lines = [one["message"] for one in driver.answers if one["kind"] == "event"]
     assert sum(line.startswith("JobStatusChangeEvent: ") for line in lines) == _EVENTS + 1
-    # The final report is sent in the last tenth of the time. If the machine stalls, the report may be missing. The
-    # report also counts the event of an opened circuit breaker.
+    # The sidecar sends its final report in the last tenth of the time, so the report may be missing if the machine
+    # stalls. The report also counts the event about the opened circuit breaker.
     reports = [line for line in lines if line.startswith("DispatcherReportEvent: ")]
     logged = len(lines) - len(reports)
     reported = any("rude 21 of " in line and f"lines {logged} of {logged} delivered" in line for line in reports)

@@ -174,7 +174,7 @@ def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> No
 
 
 def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[Run, float]]) -> None:
-    """The application's end waits for the shutdown timeout, here 1 s, and then kills the sidecar."""
+    """At the application's end, the driver waits for the shutdown timeout, here 1 s, and then kills the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
     # Most of the 15 s are for Spark's shutdown on a busy machine. Waiting for the start timeout would take 30 s.
@@ -184,7 +184,7 @@ def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[R
 
 
 def test_a_hanging_start_is_logged_once(runs: dict[str, Future[Run]]) -> None:
-    """After the start timeout, the sidecar is killed, and the log contains the name of the setting."""
+    """After the start timeout, the sidecar is killed, and the log names the setting."""
     (message,) = runs["hanging-for-a-while"].result().own_messages
     assert "no answer within 500 ms (spark.events.sidecar.start-timeout)" in message
     assert "the job continues without them" in message

@@ -198,7 +198,7 @@ def applications(draw: st.DrawFn) -> Application:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Check the invariants of any records: no repeated event, and no invalid transition."""
+    """Check the invariants that hold for any records: no repeated event, and no invalid transition."""
     checked = list(events)
     assert len({event.event_id for event in checked}) == len(checked)
     assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))

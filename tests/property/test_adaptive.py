@@ -69,7 +69,7 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
 def test_any_limit_of_concurrency_is_found(
     latency: float, capacity: int, beyond: str, exponent: float, spread: float, tail: tuple[float, float], seed: int
 ) -> None:
-    """The goodput is compared with a window equal to the capacity, and includes the time to find this window."""
+    """The goodput, including the time to find the window, is close to that of a window equal to the capacity."""
     service = Service(((0, latency),), ((0, capacity),), beyond, exponent, spread, tail, seed=seed)
     rows = 200 * capacity
     best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)

@@ -157,7 +157,7 @@ def test_no_minute_exceeds_the_limits(
     latency: float,
     seed: int,
 ) -> None:
-    """Despite crashes, delays and usage below the estimates, only usage above the estimates exceeds the limit."""
+    """Only usage above the estimates can exceed the limit, even with crashes, delays and usage below the estimates."""
     limit = 6000.0
     costs = (least * 60, 60.0)
     job = Job(JobLimits(per_second, limit), workers, calls, costs, error, delay, crashes, latency, seed)
@@ -201,7 +201,10 @@ MEAN = sum(tokens(row) for row in range(200)) / 200
 @pytest.mark.parametrize("guess", [1.0, 0.5, 3.0])
 @pytest.mark.parametrize("retry_after", [None, 5.0])
 def test_the_throughput_is_that_of_the_quota(guess: float, retry_after: float | None) -> None:
-    """More rows than the quota allows, with estimates that are wrong by a factor. The service counts the actual use."""
+    """Even if all estimates are wrong by a factor, the job uses 90 % of the quota, and few calls are rejected.
+
+    The service counts the actual usage.
+    """
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens, retry_after=retry_after)
     rows = int(QUOTA / MEAN * SECONDS / 60)
     budget = Budget(QUOTA, cost=lambda row: guess * tokens(row), usage=tokens)
@@ -213,14 +216,14 @@ def test_the_throughput_is_that_of_the_quota(guess: float, retry_after: float | 
 
 
 def test_without_a_budget_the_quota_rejects_calls() -> None:
-    """Control: the same service without a budget."""
+    """Control: without a budget, the same service rejects calls."""
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens)
     outcome(service, 2000, processes=PROCESSES, total_timeout=600)
     assert service.rejections > 100
 
 
 def test_below_the_quota_no_call_is_rejected_and_none_waits() -> None:
-    """The calls in flight limit the job to 80 % of the quota."""
+    """If the calls in flight limit the job to 80 % of the quota, the budget hardly delays the job."""
     in_flight = int(0.8 * QUOTA / 60 / MEAN)
     service = Service(latency=((0, 1.0),), quota=QUOTA, tokens=tokens)
     budget = Budget(QUOTA, cost=tokens, usage=tokens)
@@ -303,7 +306,7 @@ def test_rate_and_number_are_the_same() -> None:
 
 
 async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:
-    """While other workers make small calls at full load, return how long successive large calls of one worker wait."""
+    """Return how long one worker's successive large calls wait while other workers make small calls at full load."""
     job = Job(JobLimits(None, limit), small_workers, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
     clock = asyncio.get_running_loop().time
     waits: list[float] = []

@@ -1,4 +1,4 @@
-"""Tests that whatever faults a reporter has, every event is delivered in order or counted as dropped."""
+"""Tests that every event is delivered in order or counted as dropped, whatever faults a reporter has."""
 
 from __future__ import annotations
 

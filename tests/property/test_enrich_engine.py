@@ -1,4 +1,4 @@
-"""Tests of the engine with random schedules: order of rows and keys, one call per row, limits, early stops."""
+"""Tests of the engine with random schedules: order of rows and keys, one call per row, limits, early closing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Schedule:
 
 
 def with_hanging_row(rows: list[RowOutcome], index: int) -> list[RowOutcome]:
-    """Return the rows. The row at ``index`` is replaced by a row that hangs."""
+    """Return the rows, with the row at ``index`` replaced by a row that hangs."""
     return [dataclasses.replace(outcome, end="hang") if n == index else outcome for n, outcome in enumerate(rows)]
 
 
@@ -156,7 +156,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule) -> None:
-    """Rows are answered in order, after the expected number of calls, even if calls fail, hang or overtake."""
+    """Rows are answered in order, after the expected number of calls, even if calls fail, hang or overtake others."""
     world = World(schedule)
     run = run_of(world)
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))

@@ -116,7 +116,7 @@ def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause:
 
 
 def add_stage(story: Story, base: dict[str, Any], at: int, stage: int, slow: bool) -> None:
-    """Add the summary of a stage. Skew and spills cost a slow stage ``stage`` seconds."""
+    """Add the summary of a stage. A slow stage loses ``stage`` seconds to skew and spills."""
     about: dict[str, Any] = {"spark.stage.id": stage, "spark.stage.attempt": 0, "spark.stage.name": "csv at etl.py:9"}
     about["spark.stage.duration_ms"] = 60 * SECOND + stage
     about |= {"spark.stage.duration_p50_ms": SECOND, "spark.stage.duration_p95_ms": 2 * SECOND}

@@ -193,7 +193,7 @@ def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None:
-    """The interval in --conf creates summaries of a running application."""
+    """With the interval in --conf, an event log yields summaries of the running application."""
     config = TranslateConfig(summary=SummaryConfig(interval=1.0))
     (log,) = find_logs(slow_log(tmp_path))
     found = list(command._events_of(config, log, pytest.fail, lambda part: None))
@@ -203,7 +203,7 @@ def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
 def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
-    """While an event log is read, the progress grows in steps of one percent to the whole file, compressed or not."""
+    """While an event log is read, progress advances in steps of one percent of the file size, compressed or not."""
     parts: list[float] = []
     (log,) = find_logs(FIXTURES / name)
     found = list(command._events_of(TranslateConfig(), log, pytest.fail, parts.append))
@@ -251,7 +251,7 @@ def test_one_damaged_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 
 
 def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Invalid lines are skipped and counted. A truncated compressed file is read up to its end."""
+    """Invalid lines are skipped and counted. A truncated compressed file is read up to the truncation."""
     lines = encode_lines(busy_day().events)
     plain = tmp_path / "events.jsonl"
     plain.write_bytes(b'{"name": "x"}\nno json\n' + lines[: len(lines) - 50])

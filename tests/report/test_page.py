@@ -161,7 +161,7 @@ def is_end(event: Event) -> bool:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
-    """axe finds no violation on the page and in the dialog of a failure, and no element is wider than the window."""
+    """axe finds no violation on the page or in the dialog of a failure, and no element is wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(day[1], width, 740, color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme

@@ -23,7 +23,7 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 
 def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
-    """The picture of the page has the requested size. More lines make the picture of the terminal higher."""
+    """The picture of the page has the requested size. More lines make the picture of the terminal taller."""
     day = tmp_path / "day.jsonl"
     screenshots.generated_day(day)
     with screenshots.browser() as chromium:

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 ONCE = Retry(attempts=1)
-#: The circuit breaker opens after one failed call, because the destination is down.
+#: For tests whose destination is down: the circuit breaker opens after one failed call.
 GIVES_UP: dict[str, Any] = {
     "limits": Limits(max_in_flight=1, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0)),
     "retry": ONCE,
@@ -107,7 +107,7 @@ def by_value(module: str) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
-    """Run a small Spark session, and restore the changed environment variables after its stop."""
+    """Run a small Spark session, and restore the environment variables afterwards."""
     names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)
@@ -135,7 +135,7 @@ def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
 
 
 def first(df: DataFrame) -> Row:
-    """Return the first row of a DataFrame that is not empty."""
+    """Return the first row of a non-empty DataFrame."""
     row = df.first()
     assert row is not None
     return row

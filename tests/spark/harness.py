@@ -107,13 +107,13 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
 
 
 def java_variables() -> dict[str, str]:
-    """Return environment variables that, if possible, speed up the start of Spark."""
+    """Return the environment variables that speed up Spark's startup, or none if there is no archive."""
     home = quick_java_home(pyspark_home())
     return {} if home is None else {"JAVA_HOME": str(home)}
 
 
 def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Return the caller's environment with this interpreter's Spark and Python settings only."""
+    """Return the inherited environment, with Spark and Python variables replaced for this interpreter."""
     inherited = {k: v for k, v in INHERITED.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", k)}
     values: dict[str, str | None] = {
         **inherited,
@@ -189,7 +189,7 @@ class Run:
         return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the events in the complete lines of the file; fail if a line is not a valid event."""
+        """Return the events in the complete lines of the file; fail if a line is not JSON."""
         path = path or self.events_path
         if not path.exists():
             return []
@@ -220,11 +220,11 @@ class Run:
         return committed(self.folder / checkpoint)
 
     def command(self, word: str) -> None:
-        """Send a word to the job, which waits for this word."""
+        """Signal the job by creating the file that it waits for."""
         (self.folder / word).touch()
 
     def wait_until_announced(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait until the job sends this word."""
+        """Wait until the job creates this file."""
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
@@ -402,7 +402,7 @@ def committed(checkpoint: Path) -> list[int]:
 
 
 def line_of(job: str, marker: str) -> int:
-    """In a job's script, return the number of the line that ends with the marker."""
+    """Return the number of the line in a job's script that ends with the marker."""
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found

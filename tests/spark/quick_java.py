@@ -1,10 +1,10 @@
-"""Java wrapper that halves the start time of Spark.
+"""Java wrapper that halves Spark's startup time.
 
 The tests start Spark about a hundred times. A class data archive (JEP 350), created once per Spark version, contains
-the classes that Spark's JVM loads at its start. A JVM uses an archive only if its class path starts with the class path
+the classes that Spark's JVM loads on startup. A JVM uses an archive only if its class path starts with the class path
 of the JVM that created the archive. Spark puts the configuration folder and the user's jars first. These entries differ
 between tests, so the script ``java`` moves them to the end of the class path. In a SPARK_HOME that consists of links,
-the script also replaces the paths of the jars by the original paths.
+the script also replaces the paths of the jars with the original paths.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ exec "$java" "${archive[@]}" "${arguments[@]}"
 
 @functools.cache
 def quick_java_home(spark_home: Path) -> Path | None:
-    """Return a JAVA_HOME with the archive, or None without a JAVA_HOME or without an archive.
+    """Return a JAVA_HOME with the archive, or None if JAVA_HOME or the archive is missing.
 
     Args:
         spark_home: Spark for which the archive is created.

@@ -1,6 +1,6 @@
 """Test double of the sidecar, which the shim starts through ``spark.events.python``.
 
-``SIDECAR_DOUBLE`` selects its behavior. The double records each start and every received record in its folder.
+An argument selects the behavior of the double, which records each start and every received record in its folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def starts(folder: Path) -> int:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the received records, without the last line if the line is incomplete."""
+    """Return the received records. Skip an incomplete last line."""
     diary = folder / "records"
     return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 
@@ -102,9 +102,10 @@ def play(folder: str, how: str) -> None:
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:
-    """Run normally or fail early, as ``SIDECAR_DOUBLE`` selects.
+    """Let some starts fail early, and return for all others.
 
-    Early failures: exit immediately, after the greeting or at a job record, or send an invalid greeting.
+    The first start is killed, and the third exits with an error. If ``recovers``, the fourth is killed after the
+    greeting; otherwise, every start after the third also exits with an error.
     """
     if start == 1 or (start == 4 and recovers):
         if start == 4:

@@ -99,7 +99,7 @@ def millis(timestamp: str) -> int:
 
 
 def test_a_run_without_problems_logs_nothing(run: Run) -> None:
-    """Without a problem, spark-events writes no warning to the driver's log."""
+    """In a run without problems, spark-events writes no warning to the driver's log."""
     assert run.own_messages == []
 
 
@@ -161,7 +161,7 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
 
 
 def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
-    """Exactly the batches in the checkpoint's commits/ are reported. Over all runs of a query, each occurs once."""
+    """Exactly the batches in the checkpoint's commits/ are reported, each once over all runs of a query."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)

@@ -244,7 +244,7 @@ def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[
 def test_an_invalid_setting_fails_an_application_with_required_events(
     runs: dict[str, Future[Run]], mistake: str
 ) -> None:
-    """With spark.events.required=true, an invalid setting prevents the application's start, with the same message."""
+    """With spark.events.required=true, an invalid setting stops the application at startup, with the same message."""
     run = runs[f"required-{mistake}"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()

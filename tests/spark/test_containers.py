@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)
 #: A process namespace behaves like a container: when its first process exits, the kernel kills all others.
 _CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 #: The environment is like a pod with a security context: a read-only root, one volume, and a user without a home. As in
-#: Spark's image, /etc/passwd contains the user. The user may read all files, because this machine's Python may be in
+#: Spark's image, /etc/passwd contains the user. The user can read all files, because this machine's Python may be in
 #: /root.
 _USER = 12345
 _RESTRICTED = f"""
@@ -102,7 +102,7 @@ def test_restricted_container_killed_as_a_group(lab: Lab) -> None:
     """If all processes of a container are killed, the watcher reads the files in the volume and reports LOST."""
     run = _restricted(lab, "starved.py")
     run.wait_for("a heartbeat", lambda: run.named("HeartbeatEvent"))
-    # Kill the namespace's first process itself: after a change of its user, the process does not exit with unshare.
+    # Kill the namespace's first process directly: since the process has changed its user, it would survive unshare.
     (first,) = psutil.Process(run.process.pid).children()
     first.kill()
     wait_for("the container to be gone", lambda: not run.processes())

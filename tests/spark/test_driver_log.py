@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800
 
 
 def test_events_are_in_the_driver_s_log(lab: Lab) -> None:
-    """In the driver's log, events have its time, level and layout, but a separate logger. The last event is logged."""
+    """Events in the driver's log have its time, level and layout, but another logger. The last event is included."""
     reporter = {"events.reporter.driver.type": "log", "events.reporter.driver.destination": "log4j"}
     run = lab.run("ending.py", defaults={**two_lines(), **PATIENT, **reporter})
     assert run.process.returncode == 0, run.tail()

@@ -22,7 +22,7 @@ ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.j
 
 
 class Ending(NamedTuple):
-    """One way in which an application ends, and the status to report."""
+    """One way in which an application ends, and the expected exit code, status and reason."""
 
     start: Callable[[Lab], Run]
     exit_code: int

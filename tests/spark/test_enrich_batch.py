@@ -151,7 +151,7 @@ class Reply(pydantic.BaseModel):
 
 
 def test_a_class_can_be_the_output(spark: SparkSession, tmp_path: Path) -> None:
-    """A Pydantic model that the main program defines as output converts answers, and invalid answers are retried."""
+    """A Pydantic output model of the main program converts answers. Invalid answers are retried."""
 
     log = tmp_path / "calls"
 
@@ -483,8 +483,8 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
             while context.partitionId() == 0 and not begun():
                 time.sleep(0.02)
             if context.partitionId() == 1:
-                # End the task through the file: Spark 3.5 may not kill the worker of a cancelled task, which would keep
-                # its slot.
+                # End the task through the file: Spark 3.5 might not kill the worker of a cancelled task, and the worker
+                # would keep its slot.
                 while (how == "cancelled" and not over.exists()) or not written():
                     time.sleep(0.02)
                 raise ValueError("a partition that cannot be read")

@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def opener(address: str) -> Callable[[], Any]:
-    """Resource that the enrichment passes to the tests' functions."""
+    """Return a resource that provides the address to the function."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[str]:
@@ -58,7 +58,7 @@ def test_workers_share_a_redis(spark: SparkSession, tmp_path: Path) -> None:
     """Answers in Redis outlive the worker process, and an unreachable Redis fails no row."""
     with redis_server(tmp_path) as url:
         assert answer(spark, "select 9 as id", cache=RedisCache(url))
-        # On a busy machine, an access may take longer than the default limit, and the answer would be repeated.
+        # On a busy machine, an access to Redis may exceed the default timeout; the function would then be called again.
         options: dict[str, Any] = {"cache": Cache(store=RedisCache(url), timeout=30)}
         first = answer(spark, ROW, **options)
         # A failed task ends its worker process.

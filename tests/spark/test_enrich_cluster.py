@@ -1,4 +1,4 @@
-"""Tests of enrichment on separate executors with a minimal Python, some of which kill an executor."""
+"""Tests of enrichment on separate executors with a minimal Python. Some tests kill an executor."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
 
 
 def test_a_killed_driver_leaves_no_calls_and_no_leases(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """A killed driver's calls end with its executors, and the next driver may use all calls in flight and budget."""
+    """A killed driver's calls end with its executors, and its leases do not reduce the limits of the next driver."""
     service.script(rules=[rule(".*", forever=HELD)])
     run = start(lab, service, minimal_python, "limited", **BOTH)
     run.wait_for("all leased calls", lambda: len(service.calls()) == LEASED)
@@ -318,7 +318,7 @@ def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichServ
 
 
 def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """A replaced task cancels its calls in flight, without a failed task in Spark."""
+    """A replaced task cancels its calls in flight without failing, and the key's later calls do not overlap."""
     service.script(rules=[rule("[012]", forever=HELD)])
     run = replaced(lab, service, minimal_python, "notify")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")

@@ -1,4 +1,4 @@
-"""Tests of enrichment with a Spark Connect server, and of the example. Each test runs a program."""
+"""Tests of enrichment over Spark Connect, and of ``examples/enrichment.py``. Each test runs a separate program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.test_enrich_cluster import minimal_python as minimal_python  # noqa: 
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Spark 3.5 stores a settled batch in a different way.
+#: Spark 3.5 stores a settled batch differently, so the test always runs with this version.
 ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
 
 

@@ -1,4 +1,4 @@
-"""Tests of invalid input: each causes one message, before a task runs or with the position of the row."""
+"""Tests that invalid input causes one message: before any task runs, or with the position of the row."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
 def test_invalid_arguments_are_rejected_before_a_task_runs(
     df: DataFrame, fn: Callable[..., Any], arguments: dict[str, Any], message: str
 ) -> None:
-    """Invalid arguments are rejected with one sentence: the argument, the value and the allowed values."""
+    """The message about an invalid argument contains the argument, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         enrich_batch(df, fn, **{"output": "x long", **arguments})
 
@@ -239,7 +239,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
     @contextlib.asynccontextmanager
     async def refusing() -> Any:
         raise ConnectionRefusedError("nobody is there")
-        yield  # type: ignore[unreachable]  # that makes it a context
+        yield  # type: ignore[unreachable]  # the yield makes this function a context manager
 
     with pytest.raises(EnrichmentError, match=r"10 of 10 rows .*nobody is there") as caught:
         enrich_batch(df, fine, output="x long", resource=refusing, retry=Retry(attempts=1))
@@ -247,7 +247,7 @@ def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataF
 
 
 def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """If a function blocks the event loop, and thereby all calls by its worker, spark-events logs the function."""
+    """A function that blocks the event loop, and thus all calls of its worker, is named in a log message."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:
@@ -262,7 +262,7 @@ def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest
 
 
 def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """A hot key is logged with its number of rows, because this key limits the speed of the batch."""
+    """A hot key, which limits the speed of the batch, is logged with its number of rows."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
     (message,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]

@@ -17,7 +17,7 @@ from spark_events import Budget, Limits, Rate, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
-#: Tokens per minute: 1,000 tokens and ten calls per second.
+#: Tokens per minute, that is, 1,000 tokens or about ten calls per second.
 QUOTA = 60_000
 
 
@@ -109,7 +109,7 @@ def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: Enric
 
 
 def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
-    """A task without further rows returns its calls in flight to the other task."""
+    """A task without further rows releases its share of the calls in flight to the other task."""
     service.script(delay=0.1)
     rows = spark.range(0, 10, 1, 1).union(spark.range(10, 110, 1, 1))
 
@@ -135,9 +135,9 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
 def test_without_the_channel_tasks_share_evenly(
     spark: SparkSession, service: EnrichService, lazy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of two tasks receives half of the calls in flight and half of the budget.
+    """Without the driver channel, each of two tasks receives half of the calls in flight and half of the budget.
 
-    ``enrich`` never has a channel; if ``enrich_batch`` has none, the driver logs a warning.
+    ``enrich`` never has this channel; if ``enrich_batch`` runs without it, the driver logs a warning.
     """
     caplog.set_level("WARNING")
     service.script(delay=0.05, quota=quota(QUOTA))

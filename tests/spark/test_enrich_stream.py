@@ -254,7 +254,7 @@ def test_a_replay_makes_only_missing_calls(
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored answers with another definition cause one message with their number. Two enrichments cause no message."""
+    """Stored answers of another definition cause one message with their count, even if two enrichments find them."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 500})])
@@ -304,7 +304,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A restarted query may change columns, types and endpoint: its checkpoint contains no data of enrichment."""
+    """A restarted query may change columns, types and endpoint: its checkpoint contains no enrichment data."""
 
     async def other(row: Any, ctx: Any) -> dict[str, Any]:
         await ctx.resource.get(f"v2-{row.id}")
@@ -328,10 +328,10 @@ def test_the_schema_and_the_function_may_change_across_restarts(
 def test_threads_of_foreach_batch_without_a_batch_are_rejected(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """An enrichment in a thread of foreachBatch needs the batch from Spark's properties or from Replay.
+    """An enrichment in a thread of foreachBatch must know its batch from Spark's properties or from Replay.
 
-    A thread that inherits Spark's properties has the batch. An enrichment in a plain thread is rejected, except with an
-    explicit Replay, or for work that is unrelated to the stream.
+    A thread that inherits Spark's properties knows its batch. An enrichment in a plain thread is rejected, except with
+    an explicit Replay, or for work that is unrelated to the stream.
     """
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {

@@ -28,7 +28,7 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output
     assert "FAILED: ZeroDivisionError: " in output
     assert "INFO OrdersImported: 12 orders were imported" in output
-    # The event about the application's end names the last job, which failed.
+    # The application's end event names the last job, which failed.
     last = (
         r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
     )

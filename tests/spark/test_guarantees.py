@@ -47,7 +47,7 @@ def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
     (folder / "away").touch()
     first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
     first.wait_until_announced("counted")
-    # Wait until the sidecar is ready, possibly after the job: the sidecar spools no event before this moment.
+    # Wait until the sidecar is ready, even if the job has already ended: the sidecar spools no event earlier.
     first.wait_for("an event to be tried", (folder / "tried").exists)
     first.signal(first.driver(), signal.SIGKILL)
     first.wait()
@@ -99,7 +99,7 @@ def slow(lab: Lab) -> Future[Run]:
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[Run]:
     """Return a run with a guaranteed reporter that never returns."""
-    # The application ends while Spark waits for the reporter. The wait may use half of the shutdown timeout.
+    # The application ends while Spark waits for the reporter. The wait may take up to half of the shutdown timeout.
     shutdown = 2 * TIMEOUT_SECONDS + 2
     times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
     return lab.background(guaranteed, lab, "1h", **times)

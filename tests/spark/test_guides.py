@@ -115,7 +115,7 @@ def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> N
 
 
 def test_tutorial(tmp_path: Path) -> None:
-    """The tutorial's commands after the installation run unchanged in one shell."""
+    """All commands of the tutorial except the installation run in one shell."""
     page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     install, *blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     assert "pip install" in install

@@ -1,4 +1,4 @@
-"""Tests of task output that is lost with its executor on a real cluster: the time of the status change."""
+"""Tests of the status change if a real cluster loses an executor with its task output."""
 
 from __future__ import annotations
 

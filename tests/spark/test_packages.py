@@ -81,7 +81,7 @@ def test_another_version_is_rejected(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_spark_does_not_start_without_the_listener_s_class(runs: dict[str, Future[Run]]) -> None:
-    """Without the listener's class, Spark does not start because of spark.extraListeners, as documented."""
+    """If spark.extraListeners contains the listener but its class is missing, Spark does not start, as documented."""
     run = runs["no-jar"].result()
     assert run.process.returncode == 1
     assert "ClassNotFoundException: io.sparkevents.EventsListener" in run.log

@@ -27,7 +27,7 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: Spark's listener queue is small, so Spark drops events and publishes their number.
+#: Settings for a small listener queue, from which Spark drops events. Spark publishes the drop count over JMX.
 OVERFLOWING = {
     "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
     "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
@@ -196,7 +196,7 @@ def test_other_sinks_have_the_metrics(prometheus: Future[Run]) -> None:
 
 
 def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
-    """If Spark's listener queue drops events, records contain their number, and the driver logs one warning."""
+    """If Spark's listener queue drops events, records contain the drop count, and the driver logs a warning."""
     run, reported = flood.result()
     assert run.process.returncode == 0, run.tail()
     assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in reported)

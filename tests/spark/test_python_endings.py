@@ -86,7 +86,7 @@ def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the application's last status event and its failure events.
 
-    A stream that starts late adds a start event.
+    Earlier status events may vary: a stream that starts late adds a start event.
     """
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
     return event, run.named("JobFailureEvent", spark_entity="application")

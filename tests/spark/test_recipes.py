@@ -39,7 +39,8 @@ def recipe(name: str) -> ModuleType:
     return module
 
 
-#: Tokens of one answer, and the quota of tokens in 5 s: the budget allows 250, the rest allows for a busy machine.
+#: Tokens per answer, and the service's quota of tokens in 5 s. The recipe's budget is 250 tokens in 5 s; the quota is
+#: higher, because a busy machine delays calls.
 TOKENS, QUOTA, QUOTA_SECONDS = 25, 400, 5
 
 
@@ -64,7 +65,7 @@ class Service:
         return web.json_response({"token": f"t{self.logins}"})
 
     async def score(self, request: web.Request) -> web.Response:
-        """Answer ten requests for each token, and further requests with 401."""
+        """Accept ten requests per token, and reject further requests with 401."""
         token = request.headers["Authorization"]
         if token == "Bearer wrong":
             raise web.HTTPUnauthorized
@@ -75,7 +76,7 @@ class Service:
         return web.json_response({"score": int(request.match_info["id"]) / 2})
 
     async def completions(self, request: web.Request) -> web.Response:
-        """Answer like an OpenAI-compatible server with a quota of tokens; the fifth request is rejected in any case."""
+        """Answer like an OpenAI-compatible server with a token quota, but always reject the fifth request."""
         body = await request.json()
         schema = body["response_format"]["json_schema"]["schema"]
         assert set(schema["required"]) == {"topic", "urgent"}
@@ -182,7 +183,7 @@ def test_rows_are_looked_up_in_postgresql(spark: SparkSession) -> None:
 
 
 def test_a_failover_of_postgresql_does_not_fail_the_batch(spark: SparkSession) -> None:
-    """If the server is down for longer than the circuit breaker's default, every row still receives its answer."""
+    """If the server is down for longer than the default ``give_up_after``, every row still receives its answer."""
     server = PostgreSQL()
     outages: list[float] = []
 

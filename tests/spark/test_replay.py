@@ -28,7 +28,7 @@ LOGS = {
 EVERYTHING = {
     "events.streaming-jobs.enabled": "true",
     "events.streaming-stages.enabled": "true",
-    # spark-events holds no event, because Spark waits for the live reporter.
+    # Hold back no event in the replay, as in the live run, where Spark waits for the reporter.
     "events.incident.settle": "0ms",
 }
 

@@ -55,7 +55,7 @@ def test_stop_respects_its_time_limit(lab: Lab) -> None:
 
 
 def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
-    """configure registers the listener without a sidecar, and the stream ignores reporters of the configuration."""
+    """configure registers the listener without a sidecar, and the stream ignores the configured reporters."""
     done, truth = alone
     assert truth["is_configured"] == ["io.sparkevents.EventsListener", "false"]
     assert not (done.folder / "never.jsonl").exists()
@@ -116,7 +116,7 @@ def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """If a wait fails, by a timeout or because the stream stopped, the error lists the events that arrived."""
+    """If a wait times out or the stream stops, the error lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -302,7 +302,7 @@ def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> Non
 
 @pytest.mark.any_spark
 def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
-    """The error about a missing jar contains the missing line of the configuration and an alternative."""
+    """The error about a missing jar contains the missing configuration line and an alternative."""
     script = tmp_path / "bare.py"
     script.write_text(
         "import sys, spark_events\n"

@@ -124,7 +124,7 @@ def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
 def test_the_failed_statement_of_spark_sql_is_the_reason(
     runs: dict[str, Future[Run]], how: str, error: str, message: str
 ) -> None:
-    """The failed statement is the cause of the application's failure, or its hint if the exit code is unknown."""
+    """The failed statement is the cause of the application's failure, or a hint if the exit code is unknown."""
     run = runs[how].result()
     assert run.process.returncode == 1
     if SPARK_4:
@@ -146,7 +146,7 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
-    # spark-events holds no event, because Spark waits for the live reporter.
+    # Hold back no event in the replay, as in the live run, where Spark waits for the reporter.
     conf = run.folder / "replay.conf"
     conf.write_text("events.incident.settle 0ms\n", encoding="utf-8")
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent", "--conf", str(conf)]
@@ -162,6 +162,6 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
 
 
 def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
-    """For none of these jobs does spark-events log a warning."""
+    """spark-events logs no warning for any of these jobs."""
     for future in runs.values():
         assert future.result().own_messages == []

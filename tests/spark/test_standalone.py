@@ -101,7 +101,7 @@ def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end(folder: Path) -> dict[str, Any]:
-    """Wait for the event about the application's end, and return the event's attributes."""
+    """Wait for the application's end event, and return the event's attributes."""
     wait_for("the driver", (folder / "ready").exists)
     path = folder / "events.jsonl"
 

@@ -71,7 +71,7 @@ def _compile(java: Path, classes: Path, path: str) -> Path:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Return settings of small drivers without executors, which would have no effect on the outcome."""
+    """Return settings for small drivers without executors; executors would not affect the outcome."""
     dynamic = "spark.dynamicAllocation"
     return {
         **two_lines(),

@@ -1,4 +1,4 @@
-"""Tests that docs/architecture.md names existing classes, and that a record passes a limited number of classes."""
+"""Tests that docs/architecture.md names existing classes, and that a record's path has a limited number of steps."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_every_class_on_a_record_s_path_exists() -> None:
 
 
 def test_a_record_passes_at_most_20_steps() -> None:
-    """A record passes at most 20 steps. A step is one class or one of several alternative classes."""
+    """A record passes through at most 20 steps. A step is one class or one of several alternative classes."""
     assert len(_STEP.findall(_TEXT)) <= 20

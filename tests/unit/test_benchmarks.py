@@ -15,12 +15,12 @@ _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[
 
 @pytest.mark.parametrize("name", _ALL)
 def test_every_benchmark_can_be_imported(name: str) -> None:
-    """Every benchmark can be imported. A renamed function that a benchmark uses would fail this test."""
+    """Every benchmark can be imported. If a function that a benchmark uses is renamed, this test fails."""
     assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 
 def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
-    """A slow round slows down both variants. The result contains "at least" only if a run reached the limit."""
+    """A round that slows both variants keeps its ratio. The table says "at least" only if a run reached the limit."""
     base = [
         peers.Measured(1, 1, 1, 100, 10, 1),
         peers.Measured(4, 4, 4, 100, 40, 1),

@@ -100,7 +100,7 @@ def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object
 )
 def test_an_invalid_value_raises_value_error(kind: Kind[Any], given_text: str) -> None:
     """An invalid value raises ValueError, and no other error."""
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is made by Settings
+    with pytest.raises(ValueError):  # noqa: PT011 - Settings creates the message
         kind.parse(given_text)
 
 

@@ -59,7 +59,7 @@ class Lines:
 
 
 def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no event reaches a guaranteed reporter, a hanging reporter delays no answer, even without a timer."""
+    """A hanging reporter does not delay the answer if no event reaches a guaranteed reporter, even without a timer."""
     monkeypatch.setattr(dispatcher, "_WATCH_SECONDS", 3600.0)
     settings = {
         "events.dispatcher.type": "async-queued",
@@ -146,7 +146,7 @@ def conversing(
 
 
 def test_a_disabled_reporter_causes_an_event_for_other_reporters(caplog: pytest.LogCaptureFixture) -> None:
-    """A disabled reporter causes one event for the other reporters, after the start and equal in each sidecar."""
+    """Other reporters receive one event about a disabled reporter, after the start and with one id in all sidecars."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):

@@ -35,7 +35,7 @@ def test_an_older_python_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_api_page_lists_every_public_name() -> None:
-    """docs/api.md lists every public name. It covers errors as subclasses of SparkEventsError."""
+    """docs/api.md lists every public name. It covers errors collectively, as subclasses of SparkEventsError."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(\w+)`", page))
     errors = {name for name in spark_events.__all__ if name.endswith("Error")}

@@ -25,7 +25,7 @@ CONFIGURING = [page for page in GUIDES if settings_of(page)]
 def test_the_settings_of_a_guide_are_valid(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`spark-events check` accepts the lines of `spark-events conf` and the guide's settings; the secrets are set."""
+    """With all secrets set, `spark-events check` accepts the lines of `spark-events conf` and the guide's settings."""
     (tmp_path / "password").write_text("secret")
     own = [setting.replace("/run/secrets/events-db", f"{tmp_path}/password") for setting in settings_of(page)]
     for name in re.findall(r"\$\{env:(\w+)\}", "\n".join(own)):

@@ -186,7 +186,7 @@ def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_validated(name: str) -> None:
-    """Names of reporters, also in events.reporters, are validated, because metrics and spool paths contain them."""
+    """Reporter names, including those in events.reporters, are validated: metrics and spool paths contain them."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -218,7 +218,7 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     ],
 )
 def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
-    """If the driver waits for one reporter, the settle time is zero for all reporters, so they have the same alarm."""
+    """If the driver waits for one reporter, the settle time is zero for all, so they receive the same alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
     assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
 
@@ -293,7 +293,7 @@ def test_an_empty_python_is_the_default(given: str) -> None:
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
-    """A key of another reporter type is unknown, such as the path for the log reporter."""
+    """A key of another reporter type, such as ``path`` for the log reporter, is unknown."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
     assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
 

@@ -225,7 +225,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolation: str) -> None:
-    """A program that a reporter starts does not ignore signals, although the sidecar does. It can be terminated."""
+    """Although the sidecar ignores signals, a program that a reporter starts does not, and can be terminated."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         driver.await_answer("ack", through=driver.send_records(application_start()))

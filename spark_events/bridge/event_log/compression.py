@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-#: Callback that receives a description of the damage; afterwards, reading continues after the damage.
+#: Callback that receives a description of the damage; reading then continues after the damage.
 OnDamage: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
@@ -72,7 +72,7 @@ def _zstd(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
 
 
 def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
-    """Yield pieces of a file object that decompresses while reading, from the standard library."""
+    """Yield pieces of a decompressing file object from the standard library."""
     try:
         while piece := stream.read1(_PIECE):
             yield piece

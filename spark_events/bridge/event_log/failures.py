@@ -1,4 +1,7 @@
-"""Exceptions in the event log, completed with the type and causes, which only the tasks' exceptions contain."""
+"""Exceptions of failed jobs in the event log, completed from the tasks' exceptions.
+
+Only the tasks' exceptions contain the type and the causes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of Spark's event log, which yields the records that the shim sends for a running application.
+"""Reader of Spark's event log; yields the records that the shim sends in a live run.
 
 Spark's ``JsonProtocol`` defines the lines. Some kinds of lines produce no record, so the reader checks the kind of a
 line before it decodes the line.
@@ -30,7 +30,7 @@ _LONGEST_KIND = 100
 
 
 class EventLogReader:
-    """Reader of one log, for a single use.
+    """Single-use reader of one log.
 
     Args:
         log: the log's files.
@@ -41,7 +41,7 @@ class EventLogReader:
         log: the log's files.
         on_damage: called with each damaged or missing part and its position.
         lines: number of lines read.
-        recognised: whether any line was an event of Spark.
+        recognised: whether any line was a Spark event.
         first_line: the line that produced the first record; empty before the first record.
         damaged: number of lines or compressed blocks that were skipped.
         cut_off: number of files that end in the middle of a line or of a compressed block.
@@ -72,8 +72,9 @@ class EventLogReader:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the files' bytes that has been read, from 0 to 1; compressed files count with their compressed
-        size.
+        """Fraction of the files' bytes that has been read, from 0 to 1.
+
+        Compressed files count with their compressed size.
         """
         here = 0 if self._file is None else self._file.tell()
         return min(1.0, (self._read_before + here) / self._size) if self._size else 1.0

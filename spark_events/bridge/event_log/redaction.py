@@ -30,17 +30,17 @@ class Redaction:
         self._name_is_redacted = properties.get("spark.app.name") == _REPLACEMENT
 
     def text(self, key: str, value: str) -> str:
-        """Return a description or a line of a plan, or the replacement."""
+        """Return a description or a line of a plan; if it is sensitive, the replacement."""
         return _REPLACEMENT if self._matches_text(key) or self._matches_text(value) else value
 
     def job_property(self, key: str, value: str) -> str:
-        """Return the value of a local property, or the replacement."""
+        """Return the value of a local property; if it is sensitive, the replacement."""
         return _REPLACEMENT if self._matches_property(key) or self._matches_property(value) else value
 
     def application_name(self, name: str) -> str:
-        """Return the application's name, or the replacement.
+        """Return the application's name; if it is sensitive, the replacement.
 
-        Spark redacts the name in the properties only.
+        Spark redacts the name only in the properties.
         """
         return _REPLACEMENT if self._name_is_redacted else self.job_property("spark.app.name", name)
 

@@ -197,7 +197,7 @@ class ExecutorPeaks(msgspec.Struct, gc=False):
 
 
 class StageExecutorMetricsLine(_Core):
-    """An executor's peaks during a stage; Spark writes this line only if a setting enables it."""
+    """An executor's peaks during a stage; written only with ``spark.eventLog.logStageExecutorMetrics``."""
 
     executor_id: str
     executor_metrics: ExecutorPeaks

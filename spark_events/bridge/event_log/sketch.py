@@ -21,7 +21,7 @@ class Sketch:
         self.max = 0
 
     def add(self, value: int) -> None:
-        """Count a value; a negative one counts as 0."""
+        """Count a value; a negative value counts as 0."""
         if value < 128:
             bucket = value = max(value, 0)
         else:

@@ -21,7 +21,7 @@ _MOST_RUNNING = 4_096
 #: Strings in the description that Spark assigns to the executions of a micro-batch.
 _RUN = "\nrunId = "
 _BATCH = "\nbatch = "
-#: Limits, in characters, of a description that is read, of all its selected lines, and of one line.
+#: Limits, in characters, of a plan's description that is read, of all its selected lines, and of one line.
 _LONGEST_PLAN = 1 << 20
 _MOST_OF_PLAN = 4_096
 _LONGEST_LINE = 512

@@ -4,8 +4,8 @@ An edge is a change of a stage attempt's status. This module and the shim follow
 the same edges as the live run.
 
 If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with the
-time at which the task had finished, not the time of the loss. Therefore the edge waits for the next event with a
-suitable time: the executor's removal, or the next start or completion of a task in the attempt.
+time at which the task had finished, not the time of the loss. Therefore the edge stays pending until the next event
+with a suitable time: the executor's removal, or the next start or completion of a task in the attempt.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _TaskAttempt:
         open_since: sum of the launch times of running task attempts, in milliseconds.
         failures: the exceptions of the failed attempts.
         status: the current status of the stage attempt.
-        lost_executor: an executor whose output was lost; set while an edge waits for the time of the loss.
+        lost_executor: an executor whose output was lost; set while an edge is pending because this time is unknown.
     """
 
     __slots__ = (
@@ -236,7 +236,7 @@ class TaskCounts:
         return ()
 
     def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
-        """Return the edges that wait for the removal of this executor, with the time of the removal."""
+        """Return the edges pending on this executor's removal, with the time of the removal."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)
@@ -244,7 +244,7 @@ class TaskCounts:
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
     def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
-        """Remove a stage attempt; return the waiting edge, if any, and the number of failed task attempts."""
+        """Remove a stage attempt; return the pending edge, if any, and the number of failed task attempts."""
         attempt = self._attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 

@@ -175,7 +175,7 @@ class Totals:
         return stage.of_stage(started, ended, self.cpus)
 
     def cores(self, now: int, time: int) -> None:
-        """Set the number of the executors' cores, valid from this time on."""
+        """Set the number of executor cores, valid from this time on."""
         self._core_ms += self._cores * max(0, time - self._cores_since)
         self._cores_since = max(self._cores_since, time)
         self._cores = now

@@ -43,7 +43,7 @@ class RunningWork:
         )
 
     def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Remove a stage attempt; if it never received resources, return its wait."""
+        """Remove a stage attempt; if it was still waiting for resources, return the wait."""
         waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
         self._stages.pop((stage_id, attempt), None)
         return waited

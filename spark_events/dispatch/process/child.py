@@ -27,15 +27,15 @@ _PROGRAM = (
 )
 #: Time limit for reading the last answers of a dead process, in seconds.
 _DRAIN_SECONDS = 1.0
-#: Errors of a kill that can be ignored: the process group is empty, or its last process runs as another user.
+#: Errors to ignore when killing a process group: the group is empty, or its last process runs as another user.
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
     """One process of a reporter, from its start to its exit.
 
-    The kernel kills the process when the thread that created the process ends. Therefore a thread that lives longer
-    creates the process.
+    The kernel kills the process when the thread that created the process ends. Therefore create the process in a thread
+    that outlives it.
 
     Args:
         name: the reporter's name, which ``ps`` also shows.
@@ -105,7 +105,7 @@ class Child:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has died and was reaped."""
+        """Whether the process has died and been reaped."""
         return self._exited.done()
 
     def kill(self, why: str = "") -> None:
@@ -128,7 +128,7 @@ class Child:
         self._socket.close()
 
     async def exited(self) -> None:
-        """Wait until the process has died and was reaped."""
+        """Wait until the process has died and been reaped."""
         await asyncio.wrap_future(self._exited)
 
     def _listen(self) -> None:

@@ -23,7 +23,7 @@ _LENGTH_BYTES = 4
 #: process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
-#: Upper limit for the number of rejected events in an answer, which is the size of the largest batch.
+#: Upper limit for the number of rejected events in an answer: the size of the largest batch.
 _MOST_REJECTED = 1 << 31
 
 
@@ -65,7 +65,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     """Answer for a call that has raised an error.
 
     Attributes:
-        verdict: the kind of the error, which decides whether the call is retried.
+        verdict: the kind of error, which decides whether the call is retried.
         error: the error as a string.
         retry_after: the requested pause in seconds, for a throttled error.
         rejected: the number of rejected events, for a permanent error that states this number.

@@ -110,8 +110,8 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 def _end_with(parent: int) -> None:
     """Make the kernel kill this process when the sidecar exits.
 
-    The kernel sends the signal even while the reporter holds the interpreter's lock. The signal is sent when the thread
-    that started this process ends, which is a thread of the sidecar.
+    The kernel sends the signal even while the reporter holds the GIL. The signal is sent when the sidecar's thread that
+    started this process ends.
     """
     # Ignore an error of the system call: this process also exits when it reads the end of the pipe.
     with contextlib.suppress(ImportError, OSError, AttributeError):

@@ -33,10 +33,9 @@ class LogLines(logging.Handler, abc.ABC):
         self._root, self._own = logging.getLogger(), logging.getLogger(_OWN)
         self._events = logging.getLogger(DRIVER_LOGGER)
         self._events.__class__ = _AlwaysOn
-        # The handler applies no level to events: the reporter's filter and the driver's logging configuration select
-        # them.
+        # Pass events of every level: the reporter's filter and the driver's logging configuration select them.
         self._events.setLevel(1)
-        # Set this logger's level, so that the level of the root logger does not apply.
+        # Set this logger's own level; otherwise the root logger's level would apply.
         self._own.setLevel(logging.WARNING)
 
     @abc.abstractmethod

@@ -27,7 +27,7 @@ _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
 
 class CorruptFileError(sqlite3.DatabaseError):
-    """Error: the file is not a spool, was deleted or replaced, or lacks rows."""
+    """Raised if the file is not a spool, was deleted or replaced, or lacks rows."""
 
 
 def is_corruption(error: Exception) -> bool:
@@ -137,7 +137,7 @@ class SpoolDatabase:
         return {number for number, event_id, *_ in rows if self._number(query, event_id) != number}
 
     def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
-        """Return id, time and event of the rows after an id.
+        """Return the id, time and event of each row after an id.
 
         The result has at most ``most`` rows, and fewer if the rows are large. A failed read counts as corruption and is
         not retried.

@@ -147,7 +147,7 @@ class Spool:
     def take(self, most: int) -> list[Event]:
         with self._lock:
             if not self._ready and self._bypasses_disk():
-                # If this write hangs, the worker may settle its events before the write returns.
+                # A write of these events may hang; the worker then settles them before the write returns.
                 self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
@@ -216,7 +216,7 @@ class Spool:
             return not self._closing
 
     def has_to_write(self) -> bool:
-        """Return whether events to write or rows to delete exist; False while the disk fails."""
+        """Return whether there are events to write or rows to delete; False while the disk fails."""
         with self._lock:
             is_done = any(self.settled_through(file) > file.deleted_through for file in self.files)
             return not self.is_failing and (is_done or self._mailbox.holds_any)
@@ -234,7 +234,7 @@ class Spool:
             return (file, room) if room > self._most_ahead // 2 else None
 
     def settled_through(self, file: SpoolFile) -> int:
-        """Return the id up to which all rows of a file are settled."""
+        """Return the highest id up to which all rows of a file are settled."""
         with self._lock:
             in_memory = (one.id - 1 for one in chain(self._taken, self._ready) if one.file is file)
             return next(in_memory, file.read_through)
@@ -250,7 +250,7 @@ class Spool:
                 self.files.insert(index, file)
                 self._adopted += database.rows
             else:
-                # Some rows are missing because a write shed them, reported an error, and was committed nevertheless.
+                # Rows are missing if a write shed them and reported an error, but was committed nevertheless.
                 self._dropped["spool-full"] += file.unread - database.rows
             file.database, file.unread = database, database.rows
 
@@ -317,7 +317,7 @@ class Spool:
             self._progress.notify_all()
 
     def was_read(self, file: SpoolFile, found: list[StoredEvent], undecodable: int, through: int) -> None:
-        """Account for rows that were read; drop rows that cannot be decoded as events."""
+        """Account for rows that were read; count undecodable rows as dropped."""
         with self._lock:
             self._ready.extend(found)
             file.unread -= len(found) + undecodable

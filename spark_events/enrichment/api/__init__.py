@@ -1,4 +1,4 @@
-"""Public functions of enrichment: they check a request on the driver, before any task runs.
+"""Public functions of enrichment.
 
-They run in the caller's thread.
+They check a request on the driver before any task runs, in the caller's thread.
 """

@@ -50,7 +50,7 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
         no answer.
 
     Raises:
-        EnrichmentError: when rows have no answer, and the plan requires that the batch fails in this case.
+        EnrichmentError: when rows have no answer and ``on_failure`` or ``max_ratio`` makes the batch fail.
     """
     df, plan = request.df, request.plan
     name = name_of(plan.fn)

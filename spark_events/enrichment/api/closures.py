@@ -39,7 +39,7 @@ def pickled(plan: Plan) -> bytes:
 
 
 def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Sequence[str]) -> Definition:
-    """Return digests that tell a worker process which cached answers and resources this enrichment may reuse.
+    """Return digests that identify the cached answers and resources that a worker process may reuse.
 
     Args:
         plan: the plan with the user's functions.
@@ -59,7 +59,7 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     asked = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr([calls, again, *asked]).encode()).hexdigest()
     stored = answers
-    # Without names that are the same in every driver process, each driver process uses keys of its own.
+    # If the functions have no stable names, each driver process uses its own keys.
     with contextlib.suppress(Exception):
         names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
         stored = hashlib.sha256(repr([names, output.serialised(), *asked]).encode()).hexdigest()
@@ -97,7 +97,7 @@ def _dumped(name: str, part: Any) -> bytes:
 
 
 def _held_by(part: Any) -> str:
-    """Return a clause for a message, which names the variable that cannot be pickled, or ""."""
+    """Return a message clause that names the variable that cannot be pickled, or ""."""
     from pyspark import cloudpickle
 
     code = getattr(part, "__code__", None)

@@ -47,18 +47,19 @@ def enrich(
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; returns a mapping with the output's columns. With ``batch_size``,
             ``fn(rows)`` or ``fn(rows, ctx)``; returns a list of such mappings, one for each row.
         output: the columns to add, such as ``"country string, risk double not null"``, a ``StructType``, or a
-            dataclass, TypedDict or Pydantic model, of which the function may return instances.
+            dataclass, TypedDict or Pydantic model, whose instances the function may return.
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
         key: columns; calls for rows with equal values run one after another, in order. If the rows must be shuffled, a
             :class:`Key` also determines this order.
         batch_size: maximum number of rows in one call. Default: one row per call.
-        limits: calls in flight, time, rate and space.
+        limits: calls in flight, time, rate and buffer space.
         retry: conditions and pauses for retries; None: one attempt only.
         on_failure: treatment of rows whose attempts are exhausted: ``fail``, ``null`` or ``column``, or an
             :class:`OnFailure`.
-        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
+        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: the function is called
+            for every row.
         replay: identity of rows; only ``Replay.idempotency_cols`` applies here.
 
     Raises:
@@ -147,19 +148,20 @@ def enrich_batch(
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; returns a mapping with the output's columns. With ``batch_size``,
             ``fn(rows)`` or ``fn(rows, ctx)``; returns a list of such mappings, one for each row.
         output: the columns to add, such as ``"country string, risk double not null"``, a ``StructType``, or a
-            dataclass, TypedDict or Pydantic model, of which the function may return instances.
+            dataclass, TypedDict or Pydantic model, whose instances the function may return.
         input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
         resource: a function without arguments that returns an async context manager; opened once per worker process
             and available as ``ctx.resource``.
         key: columns; calls for rows with equal values run one after another, in order. If the rows must be shuffled, a
             :class:`Key` also determines this order.
         batch_size: maximum number of rows in one call. Default: one row per call.
-        limits: calls in flight, time, rate and space.
+        limits: calls in flight, time, rate and buffer space.
         retry: conditions and pauses for retries; None: one attempt only.
         on_failure: treatment of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers
             are null. ``column``: their answers are null and an additional column contains the reason. ``dead_letter``:
             they are returned in a second DataFrame. An :class:`OnFailure` also names that column and limits the ratio.
-        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: every row is called.
+        cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: the function is called
+            for every row.
         replay: identity of rows and batches, and answers that a repeated batch reuses.
 
     Returns:

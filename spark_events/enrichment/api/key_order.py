@@ -71,8 +71,8 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     hashed = [expressions.apply(index) for index in range(expressions.size())]
     if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
-    # Compare expression ids instead of names. The output of a Python function has new columns, and Spark tracks which
-    # original columns they are.
+    # Compare expression ids, by which Spark tracks original columns. A Python function returns new columns, even
+    # under old names.
     attributes = plan.output()
     output = [attributes.apply(index) for index in range(attributes.size())]
     key = {one.exprId().id() for one in output if one.name() in columns}

@@ -23,7 +23,7 @@ __all__ = ["check_libraries", "names_checked", "plan_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Current names of the arguments of earlier versions.
+#: Current equivalents of arguments that earlier versions accepted.
 _MOVED = {
     **{
         name: f"limits=Limits({name}=…)"

@@ -64,7 +64,7 @@ class Request:
         *,
         leases: bool = False,
     ) -> Request:
-        """Validate the arguments as far as is possible before a task runs.
+        """Validate the arguments as far as possible before a task runs.
 
         ``leases``: whether the driver leases parts of the job's limits to the tasks.
 

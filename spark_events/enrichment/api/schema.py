@@ -106,7 +106,7 @@ def check_failure_column(df: DataFrame, name: str) -> None:
     """Check that the column for failures can be added.
 
     Raises:
-        InvalidPlanError: when the name exists already (compared without case, as Spark does).
+        InvalidPlanError: when the name exists already (compared case-insensitively, as in Spark).
     """
     for column in df.columns:
         if column.lower() == name.lower():
@@ -180,7 +180,7 @@ def _parts(schema: StructType) -> Iterator[tuple[str, DataType]]:
 
 
 def _twin(kind: DataType) -> str | None:
-    """Return a name that several fields of a struct share, or None; Arrow distinguishes case."""
+    """Return a name that several fields of a struct share, or None; Arrow is case-sensitive."""
     from pyspark.sql.types import StructType
 
     names = kind.names if isinstance(kind, StructType) else []

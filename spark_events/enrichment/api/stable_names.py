@@ -20,8 +20,8 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 def described(value: Any, within: tuple[int, ...] = ()) -> str:
     """Return the names of functions and classes, and the values that they reference, as a string.
 
-    The string describes neither the code of a function nor the functions that the code calls. Of a function's global
-    variables, the string contains only strings, bytes, numbers and None.
+    The string describes neither the code of a function nor the functions that the code calls. A global variable is part
+    of the string only if its value is a string, bytes, a number or None.
 
     Args:
         value: a function, or any object that can be pickled.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spark_events.enrichment.driver.driver_channel import DriverChannel
 
 _FIRST_WITH_LEVELS = (4, 0)
-#: Local property of a Spark thread. If it is "true", a checkpoint job first writes the checkpoints that are marked
-#: among its ancestors.
+#: Local property of a Spark thread. If it is "true", a checkpoint job first writes the checkpoints of those ancestors
+#: that are marked for checkpointing.
 _ANCESTORS_FIRST = "spark.checkpoint.checkpointAllMarkedAncestors"
 
 
@@ -38,9 +38,10 @@ _connected: weakref.WeakSet[Any] = weakref.WeakSet()
 def _leave_to_the_server() -> None:
     """Prevent a hang if the interpreter exits without ``spark.stop()``, for example after an exception.
 
-    When such a plan is garbage-collected, PySpark's client makes a call, and waits for it. grpc starts a thread for the
-    call, but no thread can start during interpreter shutdown, so the client would wait forever. Removing the plan's
-    relation id prevents the call. The server releases a session's stored data when the session ends.
+    When the plan of a Connect checkpoint is garbage-collected, PySpark's client makes a call and waits for it. grpc
+    starts a thread for the call, but no thread can start during interpreter shutdown, so the client would wait forever.
+    Removing the plan's relation id prevents the call. The server releases a session's stored data when the session
+    ends.
     """
     for plan in list(_connected):
         plan._relation_id = None
@@ -189,8 +190,8 @@ def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     """Write the files of a reliable checkpoint.
 
     A job over the checkpoint itself would compute the checkpoint twice, once for the job and once for the files, and
-    would repeat every call. Instead, a DataFrame derived from the checkpoint is checkpointed, which writes the files of
-    its ancestor first.
+    would repeat every call. Instead, this function checkpoints a DataFrame derived from the checkpoint, so Spark writes
+    the files of the checkpoint first.
     """
     context = marked.sparkSession.sparkContext
     before: Any = context.getLocalProperty(_ANCESTORS_FIRST)

@@ -4,8 +4,8 @@ Each batch of ``enrich_batch`` has a separate channel, which is open while the b
 for the batch; when the wait ends, the thread stops the batch's tasks. A lazy enrichment has no channel, because no
 thread waits for its jobs.
 
-Tasks also report their attempt, so that the driver detects two attempts that may both have stored a result. If the job
-has limits, the tasks lease parts of the limits over this channel.
+Tasks also report their attempt, so that the driver can detect two attempts that may both have stored a result. If the
+job has limits, the tasks lease parts of the limits over this channel.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class DriverChannel:
         ledger: the limits of the job; None: tasks send no message after their hello message.
         hello_seconds: time limit for the hello message, which a task sends with its first packet; after this time, the
             channel closes the connection.
-        most_strangers: maximum number of connections that have not sent a hello message; further ones are closed at
-            once.
+        most_strangers: maximum number of connections that have not sent a hello message; the channel closes further
+            connections immediately.
 
     Attributes:
         address: the address that tasks connect to.
@@ -191,7 +191,7 @@ def batch_channel(
 ) -> contextlib.AbstractContextManager[DriverChannel | None]:
     """Return a context manager that opens the channel of one batch, and stops the batch's tasks on exit.
 
-    The context manager returns None if the driver opens no port.
+    The context manager yields None if the driver opens no port.
     """
     if not wanted or is_connect(df):
         return contextlib.nullcontext()
@@ -262,7 +262,7 @@ def may_have_two_results(
 
 
 def _most_blocks(session: SparkSession, rdd: Any) -> int:
-    """Return the largest number of locations of a partition, at the time when the job that read the reports began.
+    """Return the largest number of locations of a partition, as of the start of the job that read the reports.
 
     (The ``BlockManager`` knows the current number, but py4j cannot access it on Spark 4.3.)
     """

@@ -57,7 +57,7 @@ def is_connect(df: DataFrame) -> bool:
 
 
 def is_local(df: DataFrame) -> bool:
-    """Return whether a classic session has only the driver as its executor, which cannot be lost separately."""
+    """Return whether the driver is the only executor of a classic session, so no executor can be lost alone."""
     master = str(df.sparkSession.sparkContext.master)
     return master == "local" or master.startswith("local[")
 

@@ -71,7 +71,7 @@ _AS_MANY_AS_IT_LIKES = 2**31 - 1
 _EXECUTORS = 2
 #: Pattern of a local cluster's master, with the number of workers and the cores of each worker.
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
-#: Length of a task's first wait, in seconds, above which a warning is logged, because the task would appear to hang.
+#: If a task's first wait exceeds this many seconds, the driver logs a warning, because the task appears to hang.
 _LONG_SECONDS = 10.0
 
 
@@ -80,8 +80,7 @@ _ledgers: LruCache[Ledger] = LruCache()
 _ledgers_lock = threading.Lock()
 #: Number of task slots of each Connect server, by session id.
 _connect_slots: dict[str, int] = {}
-#: Number of rows of the DataFrame whose default number of partitions shows the number of task slots of a Connect
-#: server.
+#: Number of rows of the DataFrame that reveals the task slots of a Connect server by its default number of partitions.
 _PROBE_ROWS = 100_000
 
 
@@ -197,9 +196,9 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
 def _slots(df: DataFrame) -> tuple[int | None, bool]:
     """Return the task slots of all executors that may run, and whether this number is an upper bound.
 
-    More executors may be added later, because few executors may be running when a batch begins: at the start of an
-    application, while Spark replaces a lost executor, or after dynamic allocation has removed idle executors. None
-    means that Spark sets no limit.
+    The slots of executors that Spark may still add count too, because few executors may be running when a batch begins:
+    at the start of an application, while Spark replaces a lost executor, or after dynamic allocation has removed idle
+    executors. None means that Spark sets no limit.
     """
     scala = df.sparkSession.sparkContext._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()

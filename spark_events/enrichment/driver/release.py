@@ -67,7 +67,7 @@ class Held:
             _all([release])
 
     def end(self, batch: MicroBatch, last_committed: int | None) -> None:
-        """Release the data of a query's batches, because the run of this batch's query has ended.
+        """Release the data of a query's batches after the query's run has ended.
 
         Args:
             batch: a batch of the ended run.

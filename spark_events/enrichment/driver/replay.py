@@ -66,8 +66,8 @@ def _try(system: fs.FileSystem, folder: str) -> None:
 def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None:
     """Reject two different functions that would share their answers in one run of a batch.
 
-    Outside of streaming, a second run of the batch in the same process cannot be distinguished, so the function only
-    logs a warning.
+    Outside of streaming, this check cannot tell such functions from a second run of the batch in the same process, so
+    it only logs a warning.
 
     Args:
         store: the replay store of one enrichment of the batch.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 #: Logged warnings, by application and message. A stream starts its enrichments in every micro-batch, and must not
-#: repeat them.
+#: repeat the warnings.
 _logged: set[tuple[str, str]] = set()
 
 
@@ -31,7 +31,7 @@ def warn_of_storage(df: DataFrame, storage: str) -> None:
 
 
 def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
-    """Warn that the number of executors has no upper bound, so that the job may exceed these limits."""
+    """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
     _warn(
         df,
         [
@@ -43,7 +43,7 @@ def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
 
 
 def warn_of_split(df: DataFrame, tasks: int) -> None:
-    """Warn that the driver cannot lease parts of the job's limits, so that the tasks share the limits evenly."""
+    """Warn that the driver cannot lease parts of the job's limits, so the tasks share the limits evenly."""
     _warn(
         df,
         [
@@ -65,13 +65,13 @@ def _warn(df: DataFrame, texts: list[str]) -> None:
 
 
 def _of_speculation(df: DataFrame) -> Iterator[str]:
-    """Speculation runs a second copy of a slow task, which repeats all its calls."""
+    """Warn if speculation is on: a second copy of a slow task repeats all its calls."""
     if _is(df, "spark.speculation", "true"):
         yield "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
 
 
 def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
-    """Without worker reuse, the state of a worker process is lost when a task ends."""
+    """Warn if worker reuse is off: each worker process then loses its state when a task ends."""
     if not _is(df, "spark.python.worker.reuse", "false"):
         return
     kept = {

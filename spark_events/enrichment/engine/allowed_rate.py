@@ -37,7 +37,7 @@ _CREDIT_SECONDS = 0.02
 
 
 class AllowedRate:
-    """Spaces attempts after the destination has rejected an attempt; used by the loop's thread only.
+    """Spacing of attempts once the destination has rejected an attempt; used by the loop's thread only.
 
     Attributes:
         rate: attempts per second; infinite until the first rejection.
@@ -131,7 +131,7 @@ class AllowedRate:
             measured = got / elapsed
             if self._pauses and measured > 0.5 * self.rate:
                 # Most attempts were answered, so the rate was nearly right. The number of answers per second does not
-                # show the allowed rate, because the pause has lowered it.
+                # show the allowed rate, because the pause has lowered that number.
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
                 self.rate *= _FALLS
             else:
@@ -154,7 +154,7 @@ class AllowedRate:
         self._since = max(self._since, now)
 
     async def wait(self, *, again: bool) -> None:
-        """Wait until an attempt may start; retries come before first attempts."""
+        """Wait until an attempt may start; retries have priority over first attempts."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._again if again else self._first).append(waiting)
         if self._timer is None:

@@ -58,13 +58,13 @@ def back_off(retry: Retry, attempt: int) -> float:
 
 
 class CallAttempts:
-    """Makes all attempts except those that a pool worker makes itself; used by the loop's thread only.
+    """All attempts except those that a pool worker makes itself; used by the loop's thread only.
 
     Args:
         plan: the timeouts and the retry policy.
         invoke: makes one attempt.
         accept: converts the result of an attempt to the answer, or raises an exception; None: the result is the answer.
-        gate: must let each attempt pass.
+        gate: admits or delays each attempt.
         rate: awaited before each attempt; None: no limit.
         share: awaited before each attempt; None: the job has no limits.
         breaker: receives the outcome of each attempt.
@@ -135,8 +135,8 @@ class CallAttempts:
         while slot.cancelled:
             slot.cancelled = False
             try:
-                # This raises a pending cancellation. Call uncancel() later, because in Python 3.13 this call also
-                # removes a pending cancellation.
+                # This raises a pending cancellation. Call uncancel() only afterwards, because in Python 3.13 uncancel()
+                # also removes a pending cancellation.
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
@@ -423,8 +423,7 @@ class CallAttempts:
             pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
-            # If the gate is closed, the gate delays the attempt and releases waiting attempts in order, so no pause is
-            # needed.
+            # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.
             pause = asked if self.gate.is_open else 0.0
         final = slot.started + self._total
         # The pause would end after total_timeout, so let the call fail now.
@@ -459,8 +458,9 @@ class CallAttempts:
 
 
 def _explained(error: asyncio.CancelledError) -> asyncio.CancelledError:
-    """Return a cancellation that has a message. A cancellation without a message came from user code, not from the
-    engine.
+    """Return a cancellation that has a message.
+
+    A cancellation without a message came from user code, not from the engine.
     """
     if error.args and error.args[0]:
         return error

@@ -18,11 +18,11 @@ _LONGEST_PAUSE = 1.0
 
 
 class DestinationBreaker:
-    """Counts consecutive failures over all calls; used by the loop's thread only.
+    """Counter of consecutive failures over all calls; used by the loop's thread only.
 
     When the breaker opens, it closes the gate, which then admits one call at a time. If the destination answers no call
     for ``give_up_after`` seconds, it counts as down for the rest of the batch. A destination that does not answer may
-    only be slow. Therefore it counts as down only after a call that was sent alone has exceeded its timeout.
+    just be slow. Therefore it counts as down only after a call that was sent alone has timed out.
 
     Args:
         config: the thresholds.
@@ -63,7 +63,7 @@ class DestinationBreaker:
             error: the attempt's error.
             gate: the gate to close after too many failures.
             began: when the attempt began.
-            is_silent: whether the attempt was not answered in time.
+            is_silent: whether the attempt timed out.
         """
         self.failures += 1
         self._last, self._is_silent = f"{type_of(error)}: {message_of(error)}", is_silent

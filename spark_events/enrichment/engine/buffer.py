@@ -8,33 +8,33 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-#: Sampling interval: the size of one answer out of this number is measured.
+#: Sampling interval: the buffer measures the size of one in this many answers.
 SAMPLE = 64
 #: Number of recent answers that mainly determine the mean size.
 _MEMORY = 256
 #: Limits of a size measurement: nesting depth, and items per container. Other items count with the mean size.
 _DEEP, _MANY = 6, 32
-#: If the free part of the allowed rows is below this fraction, the buffer counts as full.
+#: The buffer counts as full if less than 1 / _SHARES of its rows is free.
 _SHARES = 8
 
 
 class RowBuffer:
     """Rows and bytes that a run holds, compared with the plan's limits.
 
-    A row without an answer counts with the mean size of an answer, because its answer cannot be refused later.
+    A row without an answer counts as an answer of mean size, because the buffer cannot reject the answer later.
 
     Args:
         rows: the allowed number of rows.
         size: the allowed number of bytes.
         width: the maximum number of rows in flight.
-        on_news: called when a chunk has all its answers, when the first answer was measured, and for each answer from
-            the ``wanted`` one on.
+        on_news: called when a chunk has all its answers, when the first answer was measured, and for each answer once
+            ``settled`` has reached ``wanted``.
 
     Attributes:
         rows: the number of rows held.
         allowed_rows: the allowed number of rows.
         settled: the number of answers stored by :meth:`.RowBatch.settle`; only the loop's thread changes it.
-        wanted: the number of answers from which the caller wants to be woken; only the caller's thread changes it.
+        wanted: the value of ``settled`` at which to wake the caller; only the caller's thread changes it.
         measured: the number of answers whose size was measured.
         most_rows: the largest number of rows held.
         most_bytes: the largest estimated number of bytes held.

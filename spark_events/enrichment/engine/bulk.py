@@ -38,7 +38,7 @@ class Groups:
         self.waiting = self.held = 0
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Add rows to call, in order."""
+        """Add rows that need a call, in order."""
         self._rows.extend((batch, index) for index in indices)
         self._count()
 
@@ -62,7 +62,7 @@ class Groups:
         self._count()
 
     def _count(self) -> None:
-        """Update the number of calls that can start now and of rows that wait to fill a call."""
+        """Update the numbers of calls that can start now and of rows that wait for a full call."""
         full, rest = divmod(len(self._rows), self._size)
         last = self._flushed > full * self._size
         self.waiting, self.held = full + last, 0 if last else rest
@@ -79,7 +79,7 @@ def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Call
 
 
 def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls for one row; it applies ``on_result`` first, and the output's types second."""
+    """Return the check for single-row calls; it applies ``on_result`` first, then the output's types."""
     again = retry.on_result if retry is not None else None
     on_invalid = retry is not None and retry.on_invalid
 
@@ -97,7 +97,7 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
 
 
 def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
-    """Return the check for calls for several rows.
+    """Return the check for multi-row calls.
 
     Each row needs one result, in order; a result that is an exception fails only its row.
     """

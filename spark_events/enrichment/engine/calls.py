@@ -26,8 +26,8 @@ class Chunk:
         size: estimated bytes of the rows.
         keys: the hashable ordering key of each row; None: rows are independent.
         requests: the hashable request of each row, for coalescing and the cache; None: neither is used.
-        known: answers from an earlier run, by index; these rows are not called.
-        failed: failures of rows that cannot be called, by index; disjoint from ``known``.
+        known: answers from an earlier run, by index; these rows need no call.
+        failed: failures of rows that the function cannot receive, by index; disjoint from ``known``.
         tag: any object; the engine passes it back to the caller unchanged.
     """
 
@@ -54,7 +54,7 @@ class Part:
     rows: Sequence[int]
 
 
-#: Placeholder for an answer that is missing so far.
+#: Placeholder for a pending answer.
 PENDING: Final = object()
 
 

@@ -1,4 +1,7 @@
-"""Errors raised by client libraries, recognised by type name and code, because each library may be missing."""
+"""Classification of client library errors by type name and code.
+
+All client libraries are optional, so this module imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Verdict:
         crowded: whether the destination rejected the call because too many calls are in flight; otherwise too many
             arrive per second.
         outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
-        answered: whether the destination answered, so that it is not down.
+        answered: whether the destination answered, and therefore is not down.
         unreachable: whether no connection existed, or the connection broke or returned no answer.
         retry_after: pause that the destination requests, in seconds, at most one day; None if it does not request a
             pause.
@@ -92,7 +95,7 @@ _SQL_STATES = {
     "57P01": DOWN,  # shutdown by the administrator
     "57P02": DOWN,  # shutdown after a crash
     "57P03": DOWN,  # starting up
-    "25006": DOWN,  # a standby, to which a failover has not come yet
+    "25006": DOWN,  # read-only: a standby that has not taken over yet
     "40001": _AGAIN,  # serialization failure
     "40P01": _AGAIN,  # deadlock
 }

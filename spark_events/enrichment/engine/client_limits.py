@@ -1,6 +1,6 @@
 """Detection of client limits that are lower than the plan's limits.
 
-Without a warning, such a limit makes a batch slow, or makes it fail, for no visible reason.
+Without a warning, such a limit would slow down or fail a batch for no visible reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
     texts = []
     for client in (resource, *_parts(resource)):
         name, allowed, option = _pool_of(client)
-        # With fewer connections than in the first window, `shortcomings` has already warned.
+        # If the connections do not even suffice for the initial window, `shortcomings` has already warned.
         if isinstance(allowed, int) and plan.window.initial <= allowed < plan.window.max and used >= _NEAR * allowed:
             texts.append(
                 f"the {name} client allows {allowed:,} connections, which limits calls in flight: raise {option}, or "
@@ -52,7 +52,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
 def _pool_of(client: Any) -> tuple[str, Any, str]:
     """Return a client's library, its number of connections, and the option that sets this number.
 
-    The result is None if the client has no limit, or if the limit is unknown.
+    The number is None if the client has no limit, or if the limit is unknown.
     """
     kinds = families(client)
     if ("httpx", "AsyncClient") in kinds or ("httpx2", "AsyncClient") in kinds:

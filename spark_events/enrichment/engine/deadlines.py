@@ -105,7 +105,7 @@ class PoolWorker(asyncio.Task[None]):
 
 
 class Sweeper:
-    """Cancels calls that exceed their deadline.
+    """Timer that cancels each call that exceeds its deadline.
 
     Args:
         slots: the slots of all active workers.

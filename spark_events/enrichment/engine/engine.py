@@ -1,4 +1,4 @@
-"""Interface of the engine for the task: admits chunks and returns their answers."""
+"""Interface between the task and the engine: admits chunks and returns their answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spark_events.enrichment.signature import name_of
 __all__ = ["Definition", "Engine", "StoppedError"]
 
 _LOG = logging.getLogger(__name__)
-#: Time limit for stopping a run, in seconds: the time allowed for an abandoned call, because a blocked loop cannot
+#: Time limit for stopping a run, in seconds. It exceeds the grace period of cancelled calls; a blocked loop would never
 #: stop.
 _STOP_SECONDS = 2 * GRACE_SECONDS
 
@@ -46,7 +46,7 @@ class StoppedError(Exception):
 
 
 class Engine:
-    """Calls a function for every row, many rows concurrently, and returns the answers, by default in row order.
+    """Concurrent calls of a function for every row, answered in row order by default.
 
     Each task has one engine. The calls run on the loop of the worker process, in a separate thread. The caller's thread
     pulls chunks and returns answers.
@@ -56,8 +56,8 @@ class Engine:
         definition: digests that identify reusable state of this process.
         rate: attempts per second of this task; None: no limit. The first attempt starts at least 1 / rate seconds after
             the task began, because the previous task may have made an attempt immediately before.
-        misfit: returns the reason if a result is not a valid answer. The loop calls it only for answers whose check
-            cannot wait: for later rows with the same key, and for the cache. None: every result is valid.
+        misfit: returns the reason if a result is not a valid answer. The loop calls this function only if a retry, a
+            later row with the same key or the cache depends on the check. None: every result is valid.
         share: the task's part of the job's limits, leased by code that the caller runs; None: the job has no limits.
         began: when the task began, in ``time.monotonic()`` seconds; None: now.
         codec: returns the conversion of answers for ``Cache.store``; None: the store is not used.
@@ -100,12 +100,12 @@ class Engine:
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:
-        """Yield every chunk with its answers, in order; if unordered, also yield parts of chunks as their rows are
-        answered.
+        """Yield every chunk with its answers, in order.
 
-        An answer is the function's result or a :class:`RowFailure`: a failed row does not raise here. The engine pulls
-        further chunks only while the buffer has room. Spark closes the iterator when it kills a task. Closing it
-        prevents new calls, cancels the calls in flight, and waits for a bounded time until they end.
+        If the plan is unordered, also yield parts of chunks as their rows are answered. An answer is the function's
+        result or a :class:`RowFailure`: a failed row raises no error here. The engine pulls further chunks only while
+        the buffer has room. Spark closes the iterator when it kills a task. Closing it prevents new calls, cancels the
+        calls in flight, and waits for a bounded time until they end.
 
         Raises:
             StoppedError: when :meth:`cancel` was called.
@@ -123,8 +123,8 @@ class Engine:
         except _BlockedError as error:
             give_up(process)
             self._given_up = True
-            # The rows without an answer are returned as failed here. If the loop continues later, it must not call
-            # these rows.
+            # The rows without an answer are returned as failed here. If the loop continues later, it must not start
+            # calls for these rows.
             self._cut_off()
             yield from self._without_the_loop(source, RowFailure("timeout", "BlockedLoopError", str(error)))
         finally:
@@ -199,13 +199,14 @@ class Engine:
         return True
 
     def _without_the_loop(self, chunks: Iterator[Chunk], failure: RowFailure) -> Iterator[Answered]:
-        """Yield the held rows with their answers, or failures for missing answers; fail all further rows without a
-        call.
+        """Yield the held rows with answers or failures, and fail all further rows without a call.
+
+        The failure replaces each missing answer.
         """
         held = self._held.batches
         while held:
             batch = held.popleft()
-            # Copy the answers, because the blocking call may end at this moment.
+            # Copy the answers, because the blocking call may end meanwhile.
             there = [batch.answers[row] for row in batch.open]
             self._counts.failed(failure, there.count(PENDING))
             yield part_of(batch, batch.open), [failure if answer is PENDING else answer for answer in there]
@@ -245,8 +246,9 @@ class Engine:
         self._life.add_done_callback(self._over)
 
     async def _live(self, process: Process) -> None:
-        """Do the loop's part of a run: open the resource, execute the pool until cancellation, and release the
-        resource.
+        """Do the loop's part of a run.
+
+        Open the resource, execute the pool until cancellation, and release the resource.
         """
         plan, key = self._plan, self._definition.resource
         signals = Signals(self._low, self._notify, process.watch.beat, self._news.put)

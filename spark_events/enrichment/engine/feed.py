@@ -1,4 +1,4 @@
-"""Order in which rows are called: the protocol, and the plain order; other modules have keyed and bulk order."""
+"""Order of the calls: the protocol, and the plain order; other modules implement keyed and bulk order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Protocol
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 
-#: Number of rows to count at once, which costs less than counting single rows. `waiting` is too low by less than this
-#: number.
+#: Count rows in blocks of this size, which is cheaper; `waiting` is too low by less than one block.
 _BLOCK = 32
-#: A row to call, and its call. The call is None if it contains no other row; its object is created on demand.
+#: A row and its call. None stands for a call with this row alone; its object is created on demand.
 Taken = tuple[RowBatch, int, Call | None]
 #: Function that stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
@@ -31,7 +30,7 @@ class Feed(Protocol):
     held: int
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Add rows to call, in order."""
+        """Add rows that need a call, in order."""
 
     def take(self) -> Taken | None:
         """Return the next call, or None if there is none at the moment."""
@@ -40,7 +39,7 @@ class Feed(Protocol):
         """Record that a call has been settled; an abandoned call may still be running."""
 
     def flush(self) -> None:
-        """Release all rows that are held until more rows arrive, because no more rows will arrive soon."""
+        """Release all rows held back for more input, because none is expected soon."""
 
 
 class InOrder:

@@ -46,7 +46,7 @@ class JobShare:
         clock: monotonic time in seconds.
 
     Attributes:
-        lacking: the limit for which calls wait; reported in the statistics.
+        lacking: the limit that delays calls, or ""; reported in the statistics.
         used: sum of the usage of answered attempts; the estimate replaces an unknown usage.
         problem: the reason why the usage of an answer is unknown; "" if every usage is known.
     """
@@ -86,7 +86,7 @@ class JobShare:
         return float(cost)
 
     async def wait(self, cost: float, *, again: bool) -> Grant:
-        """Wait until an attempt may start; retries precede first attempts."""
+        """Wait until an attempt may start; retries have priority over first attempts."""
         if not (self._again or self._first) and self._admits(cost):
             return self._take(cost)
         waiting: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
@@ -128,7 +128,7 @@ class JobShare:
         Args:
             grant: the permission of the attempt.
             answer: the result that the function returned.
-            several: whether ``answer`` is a list of one result for each row.
+            several: whether ``answer`` is a list with one result per row.
         """
         budget, used = self._budget, grant.cost
         if budget is None:

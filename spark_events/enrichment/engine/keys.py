@@ -36,13 +36,12 @@ class KeyedQueues:
         self.waiting = 0
         self._hot = hot
         self._ready: deque[Call] = deque()
-        # Rows that wait, by key, for each key with a row that is ready or in flight. None, the usual value: no second
-        # row waits.
+        # Waiting rows of each key that has a row ready or in flight. None (the usual value): no further row waits.
         self._lanes: dict[Hashable, deque[tuple[RowBatch, int]] | None] = {}
         self._broken: set[Hashable] = set()
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Add rows to call, in order."""
+        """Add rows that need a call, in order."""
         keys = batch.chunk.keys
         assert keys is not None
         failed = batch.chunk.failed or {}
@@ -117,7 +116,7 @@ class HotKey(NamedTuple):
 
 
 class HotKeys:
-    """Counts rows per key in bounded memory (algorithm of Misra and Gries).
+    """Counter of rows per key in bounded memory (Misra-Gries algorithm).
 
     A count is too low by at most ``rows / room``. A key is hot if its rows, called one after another, take more than
     twice as long as the whole batch with all calls in flight.

@@ -166,10 +166,10 @@ class _Window:
     ) -> float:
         """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
-        The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit, so
-        that the next grant waits longer. ``reserved`` is an amount for another worker, whose grant this grant must not
-        delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire, because
-        throughput would be lost while a large call waits.
+        The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit; the
+        next grant then waits longer. ``reserved`` is an amount for another worker, whose grant this grant must not
+        delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire;
+        otherwise throughput would be lost while a large call waits.
         """
         while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
             del self._granted[next(iter(self._granted))]

@@ -1,10 +1,10 @@
 """Limits on attempts: the gate before a destination, and the rate limit.
 
 The gate stays closed as long as the destination requests (``Retry-After``), and then opens gradually. If hundreds of
-calls resumed at once, the destination would reject them again until their attempts are exhausted. Therefore one call
-goes first. Each answered call admits two more, up to half of the number that was too high last time; beyond this, the
-number grows by one per round. This is TCP's slow start and congestion avoidance. A circuit breaker that probes with one
-call works in the same way, so it uses the same gate.
+calls resumed at once, the destination would reject them again until their attempts are exhausted. Therefore the gate
+first admits one call. Each answered call admits two more, up to half of the number that was too high last time; beyond
+this, the number grows by one per round. This is TCP's slow start and congestion avoidance. A circuit breaker that
+probes with one call works in the same way, so it uses the same gate.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Gate", "RateLimit"]
 
 
 class RateLimit:
-    """Spaces attempts evenly and never exceeds the rate within any second.
+    """Limit that spaces attempts evenly and never exceeds the rate within any second.
 
     Each attempt reserves the next free time and sleeps until then (the generic cell rate algorithm without bursts). On
-    a busy machine, sleeps end late, so that attempts could bunch. Therefore the limit stores the actual start times of
+    a busy machine, sleeps end late, and attempts could bunch. Therefore the limit stores the actual start times of
     the last second, and an attempt that would exceed the rate waits longer. The limit outlives tasks. Times that a task
     has reserved but not used are released when the task ends, so that the next task does not wait for them.
 
@@ -44,11 +44,10 @@ class RateLimit:
         self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
 
     def begin(self, moment: float) -> None:
-        """Record the start of a task, in seconds of ``clock``; the task's first attempt starts at least one interval
-        later.
+        """Record the start of a task, in seconds of ``clock``.
 
-        Each task must call this method; otherwise its first attempt may directly follow the last attempt of the
-        previous task.
+        The task's first attempt starts at least one interval later. Each task must call this method; otherwise its
+        first attempt may directly follow the last attempt of the previous task.
         """
         self._free = max(self._free, moment + self._interval)
 
@@ -68,7 +67,7 @@ class RateLimit:
 
 
 class Gate:
-    """Delays attempts while closed; used by the loop's thread only.
+    """Gate that delays attempts while closed; used by the loop's thread only.
 
     Attributes:
         is_open: whether attempts may pass without waiting.
@@ -93,7 +92,7 @@ class Gate:
 
         Args:
             seconds: the duration.
-            crowded: whether the destination received too many calls, so that fewer calls should resume.
+            crowded: whether the destination received too many calls; fewer calls then resume.
 
         Returns:
             Whether the gate was open until now; False if it was already closed.
@@ -123,7 +122,7 @@ class Gate:
         return self.is_open or (passed != 0 and passed == self._closing)
 
     async def enter(self, *, again: bool) -> int:
-        """Wait until an attempt may pass; retries come before first attempts.
+        """Wait until an attempt may pass; retries have priority over first attempts.
 
         Returns:
             A token for :meth:`leave`; 0 if the gate is open.
@@ -164,7 +163,6 @@ class Gate:
             waiting = self._again or self._first
             if not waiting:
                 if self._inside == 0 or self._allowed >= 2:
-                    # No attempt is waiting.
                     self.is_open = True
                     self._allowed = 0.0
                 return

@@ -76,8 +76,9 @@ _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Stop all loops at exit: a loop implemented in C that wakes up after the interpreter is finalized would crash with
-    SIGSEGV.
+    """Stop all loops at interpreter exit.
+
+    A loop implemented in C that wakes up after the interpreter is finalized would crash with SIGSEGV.
     """
     # In a forked process, the threads of the parent do not exist.
     ours = [one for one in _running if one._thread.is_alive()]

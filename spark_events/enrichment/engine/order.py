@@ -32,7 +32,7 @@ class Ordered:
         self._buffer = buffer
 
     def pop(self) -> Answered | None:
-        """Remove and return the next rows to return to Spark; None if there are none yet."""
+        """Pop the next rows to return to Spark; None if there are none yet."""
         if not self.batches or self.batches[0].left:
             return None
         batch = self.batches.popleft()
@@ -101,7 +101,7 @@ def part_of(batch: RowBatch, rows: Sequence[int]) -> Chunk | Part:
 
 
 def _answered_rows(batch: RowBatch, blocked: set[Hashable]) -> Sequence[int]:
-    """Remove the rows that may be returned now from the batch's open rows.
+    """Remove and return those open rows of a batch that may be returned now.
 
     Args:
         batch: the batch.

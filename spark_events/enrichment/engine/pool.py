@@ -39,7 +39,7 @@ class Signals:
     """Callbacks of a pool.
 
     Attributes:
-        low: the number of waiting calls that counts as few.
+        low: the largest number of waiting calls that counts as low.
         on_low: called when at most ``low`` calls wait, once for each batch.
         beat: called as the heartbeat of the loop.
         on_defect: called with an error raised by the engine itself, which must end the run.
@@ -52,10 +52,10 @@ class Signals:
 
 
 class Pool:
-    """Admits batches, makes their calls, and stores the answers; used by the loop's thread only.
+    """Workers that make the calls of admitted batches and store the answers.
 
-    Workers exist only while there is work. They end when the feed has no call, or when the window has shrunk. New
-    workers are created on demand, up to the size of the window.
+    Used by the loop's thread only. Workers exist only while there is work. They end when the feed has no call, or when
+    the window has shrunk. New workers are created on demand, up to the size of the window.
 
     Args:
         plan: concurrency and timeouts.
@@ -145,7 +145,7 @@ class Pool:
         self._call(batch, indices)
 
     def looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
-        """Store the answers that a shared cache has found, and call the other rows."""
+        """Store the answers that a shared cache has found, and make calls for the other rows."""
         assert self.sharing is not None
         self._counts.cached += len(found)
         for index, answer in found.items():
@@ -215,9 +215,7 @@ class Pool:
             self._resized()
 
     def _sample(self) -> None:
-        """Add the time since the last sample to two counters: the size of the window, and the limit of the calls in
-        flight.
-        """
+        """Count the time since the last sample by window size and by limiting cause."""
         now = self._clock()
         passed, self._sampled = now - self._sampled, now
         counts, attempts = self._counts, self._attempts
@@ -243,7 +241,7 @@ class Pool:
             self._employ()
 
     def _left(self) -> None:
-        """If the window allows this, replace a worker that has ended with a new worker."""
+        """Replace a worker that has ended, if the window allows."""
         if self._surplus:
             self._surplus = max(0, len(self._slots) - self._window.size)
             if not self._surplus:
@@ -386,8 +384,9 @@ class Pool:
             batch.settle(index, answer)
 
     def _abandon(self, slot: Slot) -> None:
-        """Settle and replace a call that did not end after its cancellation; otherwise it would occupy its slot
-        forever.
+        """Settle and replace a call that did not end after its cancellation.
+
+        Otherwise the call would occupy its slot forever.
         """
         call = slot.call()
         slot.abandoned = True

@@ -75,8 +75,9 @@ class Process:
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:
-        """Log a warning in the worker's log, once per process. The driver also logs the warning if it receives the
-        task's report.
+        """Log a warning in the worker's log, once per process.
+
+        The driver also logs the warning if it receives the task's report.
         """
         if text not in self._warned:
             self._warned.add(text)
@@ -118,8 +119,8 @@ def current_process() -> Process:
 def _set_apart() -> None:
     """Exclude existing objects, mainly modules, from garbage collection; has an effect once per process.
 
-    The garbage collector treats waiting answers as a growing heap and would scan all objects each time. In a
-    measurement, these scans took a quarter of the time per row, and paused all calls in flight for 50 ms.
+    The garbage collector treats waiting answers as a growing heap and would scan all objects in each full collection.
+    In a measurement, these scans took a quarter of the time per row, and paused all calls in flight for 50 ms.
     """
     if gc.get_freeze_count() == 0:
         gc.collect()  # otherwise garbage that exists now would never be freed

@@ -37,7 +37,7 @@ _CLOSING_SECONDS = 4.0
 
 
 class _Holder:
-    """Enters and exits a context manager in the same task, because task groups and cancel scopes require this."""
+    """Holder of a context manager: one task enters and exits it, as task groups and cancel scopes require."""
 
     def __init__(self, open_it: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
@@ -80,14 +80,15 @@ class _Holder:
         if self.opened.done():
             return False
         self.opened.set_exception(error)
-        # Mark the exception as retrieved. If no task waits for it, asyncio would log it.
+        # Mark the exception as retrieved; otherwise asyncio would log it if no task waits for it.
         self.opened.exception()
         return True
 
 
 def _bearable(error: BaseException) -> Exception:
-    """Return the error in a form that a future accepts. A future rejects StopIteration, so its waiters would wait
-    forever.
+    """Return the error in a form that a future accepts.
+
+    A future rejects StopIteration, so tasks that wait for the future would wait forever.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
@@ -111,7 +112,7 @@ class Resources:
             timeout: seconds until opening fails; None: no limit.
 
         Raises:
-            Exception: any error of opening.
+            Exception: when opening the resource fails or times out.
         """
         holder = self._holders.get(key)
         if holder is not None and holder.opened.done() and holder.task.done():
@@ -160,7 +161,7 @@ class Resources:
         """Close resources, and wait for a bounded time until they are closed.
 
         Args:
-            used: whether to close resources that tasks use, too.
+            used: whether to also close resources that tasks use.
         """
         for key, holder in list(self._holders.items()):
             if used or not holder.users:
@@ -185,7 +186,7 @@ class Resources:
 async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
     """Return the plan's resource, None if the plan has none, or a :class:`RowFailure` if opening failed.
 
-    Opening has the same attempts and timeouts as a call. No row is called before the resource is open.
+    Opening has the same attempts and timeouts as a call. No call starts before the resource is open.
     """
     opener, retry = plan.resource, plan.retry or Retry(attempts=1)
     if opener is None:

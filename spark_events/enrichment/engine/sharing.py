@@ -77,7 +77,7 @@ class AnswerCache:
 
 
 class Sharing:
-    """Selects the rows that need a call, and copies answers to rows with equal requests.
+    """Selection of the rows that need a call; copies answers to rows with equal requests.
 
     Args:
         batch: answers and failures of this batch; None: equal requests share only calls in flight.
@@ -93,8 +93,9 @@ class Sharing:
         self._followers: dict[Hashable, list[tuple[RowBatch, int]]] = {}
 
     def admit(self, batch: RowBatch, indices: Sequence[int]) -> list[int]:
-        """Return the rows that must be called; the other rows already have an answer, or wait for the answer of another
-        row.
+        """Return the rows that need a call.
+
+        The other rows already have an answer, or wait for the answer of another row.
         """
         requests = batch.chunk.requests
         assert requests is not None
@@ -117,7 +118,7 @@ class Sharing:
         return needed
 
     def settle(self, batch: RowBatch, index: int, answer: Any, *, is_new: bool = True) -> None:
-        """Store the answer of a called row, for this row and for all rows that wait for the same request."""
+        """Store the answer of a call for its row and for all rows that wait for the same request."""
         requests = batch.chunk.requests
         assert requests is not None
         request = requests[index]

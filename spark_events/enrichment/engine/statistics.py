@@ -1,6 +1,6 @@
 """Counters of an engine, as plain data that can be merged over tasks and batches.
 
-Latencies are counted in sixteen linear buckets each time the latency doubles, as in HdrHistogram, so a quantile is
+Latencies are counted in sixteen linear buckets per power of two, as in HdrHistogram, so a quantile is
 accurate to 3.2 %. The number of a bucket is the first 16 bits of the duration as a double: the exponent and four bits
 of the mantissa. C code assigns thousands of durations to buckets at once. Computing a logarithm for each duration would
 cost more than all other work of the engine.
@@ -40,7 +40,7 @@ def buckets(durations: Sequence[float]) -> Counter[int]:
 
 
 def middle(number: int) -> float:
-    """Return the seconds in the middle of a bucket."""
+    """Return the midpoint of a bucket in seconds."""
     bits = (number << _REST_BITS) | (1 << (_REST_BITS - 1))
     return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
 
@@ -76,7 +76,7 @@ class EngineCounts:
         cache_errors: failed accesses to the cache's store.
         known: rows whose answer an earlier run has stored.
         durations: seconds of the latest attempts, not yet in buckets.
-        begun: started attempts; never decreases, so that any thread may read it.
+        begun: started attempts; never decreases, so any thread may read it.
         flying: attempts in flight.
         peak: the maximum of ``flying``.
         waited: total seconds between admission and first attempt.
@@ -86,7 +86,7 @@ class EngineCounts:
         kinds: failed rows by kind.
         blocked: seconds for which the loop was blocked, by code line.
         unreachable: attempts that did not reach the destination, or received no answer from it.
-        hints: number of tasks by warning about the user's resource.
+        hints: number of tasks by warning, for the driver's log.
         windows: seconds by size of the window.
         limited: seconds by the cause that limited the calls in flight, see :func:`counted`.
         usage: total usage of answered attempts, in units of the budget.

@@ -34,12 +34,12 @@ class InvalidAnswerError(NotAcceptedError):
 
 
 _TOO_MANY = 429
-#: 529 is used by Anthropic and others for an overloaded service.
+#: Anthropic and others use 529 for an overloaded service.
 _OVERLOADED = {503, 529}
 _THROTTLED = {_TOO_MANY, *_OVERLOADED}
 #: With Retry-After, these statuses indicate an overloaded gateway or GitHub's secondary rate limit.
 _THROTTLED_IF_ASKED = {403, 502, 504}
-#: A gateway gave up waiting for a service; the service may only be slow.
+#: A gateway gave up waiting for a service; the service may just be slow.
 _GATEWAY_TIMEOUT = 504
 _TIMEOUT_STATUSES = {408, _GATEWAY_TIMEOUT}
 _SERVER_ERRORS = range(500, 600)
@@ -74,10 +74,11 @@ def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException
 
 
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
-    """Return the decisive exception of an exception group (as of ``asyncio.TaskGroup``), or any other error unchanged.
+    """Return the decisive exception of an exception group, or any other error unchanged.
 
-    The decisive exception is the first permanent exception, otherwise the first exception with a retry time, otherwise
-    the first exception. If the user's ``on`` accepts the group itself for a retry, the group is returned.
+    ``asyncio.TaskGroup``, for example, raises exception groups. The decisive exception is the first permanent
+    exception, otherwise the first exception with a retry time, otherwise the first exception. If the user's ``on``
+    accepts the group itself for a retry, the group is returned.
     """
     if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
         return error
@@ -222,8 +223,9 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
 
 
 def _ietf(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds until a limit in the ``RateLimit`` header is reset: the last exhausted limit, otherwise the
-    first limit.
+    """Return the seconds until a limit in the ``RateLimit`` header is reset, or None.
+
+    The latest reset of an exhausted limit counts. If no limit is exhausted, the earliest reset counts.
     """
     exhausted: list[float] = []
     others: list[float] = []

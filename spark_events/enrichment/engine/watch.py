@@ -15,10 +15,10 @@ __all__ = ["BLOCKED_SECONDS", "Watch"]
 
 _LOG = logging.getLogger(__name__)
 
-#: A loop without an iteration for this time, in seconds, counts as blocked, which stalls all calls in flight.
+#: A loop that completes no iteration for this many seconds counts as blocked; it stalls all calls in flight.
 BLOCKED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
-#: Minimum number of consecutive observations, because a process with little CPU time observes rarely.
+#: Minimum number of consecutive observations. A count, not a time: a CPU-starved process observes rarely.
 _LEAST_LOOKS = 3
 
 OnBlocked = Callable[[str, float], None]

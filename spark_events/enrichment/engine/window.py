@@ -1,13 +1,13 @@
-"""Number of calls in flight that a destination answers best, found by comparing small and larger windows.
+"""Best number of calls in flight for a destination, found by comparing smaller and larger windows.
 
 The measure is the goodput of a full window: its size, times the share of answered calls, divided by their latency. A
 window is compared with a slightly larger or smaller window. If a larger window hardly increases the goodput, calls
 queue at the destination. If a larger window decreases the goodput, the destination is overloaded. The comparison needs
 no knowledge about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
-Calls by other processes hide the effect of this window: with a quarter of all calls, its share of the goodput grows
-even when the destination is overloaded. Therefore the increase of the goodput that a larger window needs rises with the
-signs of an overload: a latency above the lowest latency so far, or rejections.
+Calls by other processes hide the effect of this window: if this process makes a quarter of all calls, its share of the
+goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
+window rises with the signs of an overload: a latency above the lowest latency so far, or rejections.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Window"]
 #: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
 #: number of windows in a round.
 _LEAST_CALLS, _MOST_WINDOWS = 12, 12
-#: Share of the fastest calls, from which the mean latency is computed. The slower calls are the tail, which is not
-#: caused by queueing.
+#: Fraction of the calls, the fastest, that determines the mean latency. The slower calls are the tail, which queueing
+#: does not cause.
 _COUNTED = 0.75
 #: The gain of a window is the growth of the goodput relative to the growth of the window, both as logarithms. These are
 #: the minimum gains for a larger window: without and with full signs of an overload, and for an immediate further
@@ -41,7 +41,7 @@ _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
 _CHAINED_STEP = 0.45
 #: Lower bound for the mean latency in seconds, because calls may return immediately.
 _RESOLUTION = 1e-6
-#: A step has at least the size of this multiple of the standard error of the latency.
+#: Minimum size of a step, as a multiple of the standard error of the latency.
 _SIGNIFICANT = 3.0
 #: Maximum number of rounds between two comparisons, after comparisons without a change.
 _MOST_REST = 8
@@ -54,7 +54,7 @@ _JUMP = 0.25
 
 
 class Window:
-    """Decides the window after each round of calls; pure, without a loop.
+    """Window that is adjusted after each round of calls; pure logic that needs no event loop.
 
     Args:
         bounds: smallest, largest and first size.
@@ -77,7 +77,7 @@ class Window:
         self.since = -math.inf
         self.latency = self._share = 0.0
         self._rejected = self._old = 0
-        #: Size, cost and overload of the window with which the current round is compared; None if the round is no
+        #: Size, cost and overload of the window with which the current round is compared; None if the round is not a
         #: trial.
         self._other: tuple[int, float, float] | None = None
         #: Logarithm of the latency of a call in seconds, and the share of rejections, in the last round without a

@@ -26,7 +26,7 @@ _Turn: TypeAlias = Callable[[Any], Any]
 def by_name(kind: pa.DataType) -> _Turn | None:
     """Return a function that converts tuples for structs to dictionaries; None if the type has no structs.
 
-    Arrow has already rejected invalid values, so the function may leave them unchanged or raise.
+    Arrow has already rejected invalid values, so the function may leave them unchanged or raise an error.
     """
     if pa.types.is_struct(kind):
         return functools.partial(_struct, {field.name: by_name(field.type) for field in kind})
@@ -67,7 +67,7 @@ _MOST_BYTES = 64 << 20
 
 
 class AnswerWriter:
-    """Checks answers against the output and converts them to columns.
+    """Writer that checks answers against the output and converts them to columns.
 
     Args:
         schema: the schema of the output; a field that is not nullable rejects None.
@@ -96,7 +96,7 @@ class AnswerWriter:
     def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, RowFailure]]:
         """Return the output's columns, and failures by row: the failures passed in and those that this method finds.
 
-        A failed row has nulls.
+        The values of a failed row are null.
 
         Raises:
             ArrowCapacityError: when several answers together exceed the capacity of one array.

@@ -1,4 +1,4 @@
-"""Keys and bytes of answers in a shared cache.
+"""Keys and encoding of answers in a shared cache.
 
 The format is msgpack with the types of the output, so that no data from the cache is unpickled.
 """
@@ -65,7 +65,7 @@ class AnswerCodec:
 
 
 def _python(kind: pa.DataType) -> Any:
-    """Return the Python type for the values of an Arrow type, or None."""
+    """Return the Python type of the values of an Arrow type, as a union with None."""
     if pa.types.is_struct(kind):
         made: Any = tuple[tuple(_python(field.type) for field in kind)]  # type: ignore[misc]
     elif pa.types.is_map(kind):

@@ -153,8 +153,8 @@ class ChannelAddress:
             attempt: this task.
             on_stop: called at most once.
             share: requests leases over the connection; None if the job has no limits.
-            alone: runs the share, with the reason, if the driver cannot be reached. Without a share, a lost connection
-                has no effect.
+            alone: called with the reason if the driver is unreachable, to run the share without the driver. If there is
+                no share, a lost connection has no effect.
         """
         over = threading.Event()
         listener = loop.submit(self._listen(attempt, on_stop, over, share, alone))

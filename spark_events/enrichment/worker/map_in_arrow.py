@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-#: Environment variable of pyspark.daemon. It shows whether this process runs further tasks; after a failed task, it
-#: does not.
+#: Environment variable of pyspark.daemon. It shows whether this process will run further tasks; after a failed task, it
+#: runs none.
 _REUSED = "SPARK_REUSE_WORKER"
 
 #: Unpickled plans of this process, by their pickled bytes. Unpickling a plan for every task would create a new
@@ -43,7 +43,7 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich the batches of one partition; runs in Spark's task thread."""
-        # Measure the time before the imports, which take about a second in a new process, so that the wait for the rate
+        # Read the clock before the imports, which take about a second in a new process, so that the wait for the rate
         # limit includes this second.
         began = time.monotonic()
         from spark_events.enrichment.engine.process import close_unused, current_process

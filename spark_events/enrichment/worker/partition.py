@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from spark_events.enrichment.worker.replay import Recording
     from spark_events.enrichment.worker.task import Task
 
-#: Maximum number of rows in a chunk. For each chunk, two threads must wake each other, which costs as much as calling a
-#: few hundred rows.
+#: Maximum number of rows in a chunk. For each chunk, two threads must wake each other, which costs as much as a few
+#: hundred calls.
 _MOST_ROWS = 4_000
 #: The buffer counts whole chunks, so chunks must be small enough for the buffer to hold `_CHUNKS` of them. A limit in
 #: rows does not make chunks smaller than `_LEAST_ROWS`.
@@ -83,7 +83,7 @@ class Partition:
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their answers; hold the last batch until the report can be added to it."""
+        """Yield the batches with their answers; hold back the last batch until it can contain the report."""
         held: pa.RecordBatch | None = None
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:

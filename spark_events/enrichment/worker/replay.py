@@ -47,7 +47,7 @@ class ReplayStore:
         query: the id or name of the query.
         batch: the number of the batch.
         function: the name of the function.
-        version: ``replay_version``.
+        version: ``Replay.version``.
         output: the schema of the answers, serialised.
         columns: names and types of the columns on which an answer depends, as a string.
     """
@@ -68,8 +68,9 @@ class ReplayStore:
 
     @property
     def query_folder(self) -> str:
-        """The query's name, as a valid name for a folder. Dots are escaped, because "." and ".." would lead out of the
-        store.
+        """The query's name, as a valid name for a folder.
+
+        Dots are escaped, because "." and ".." would lead out of the store.
         """
         return urllib.parse.quote(self.query, safe="").replace(".", "%2E")
 
@@ -118,7 +119,7 @@ class Recording:
         return self._files.warnings
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
-        """Return the stored answers by index into ``keys``, which :func:`.identity.answer_keys` computes."""
+        """Return the stored answers by index into ``keys``, which :func:`.rows.answer_keys` computes."""
         found: dict[int, list[tuple[int, int]]] = {}
         for index, key in enumerate(keys):
             if key in self._positions:

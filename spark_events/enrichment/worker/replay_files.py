@@ -130,7 +130,7 @@ class AnswerFiles:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Messages about errors, one sentence each, except errors after which a later write succeeded."""
+        """Messages about errors, one sentence each; a successful write clears an earlier write error."""
         return (*self._warnings, self._unwritten) if self._unwritten else tuple(self._warnings)
 
     def _warn(self, what: str, why: Exception) -> None:

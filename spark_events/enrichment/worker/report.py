@@ -80,7 +80,7 @@ class PartitionReport:
 
 
 class Tally:
-    """Counts the rows of one partition while they are returned to Spark."""
+    """Counter of a partition's rows while they are returned to Spark."""
 
     def __init__(self, partition: int, stage: int = 0) -> None:
         self._partition = partition

@@ -25,7 +25,7 @@ def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) 
     not part of it, because they may be different in a replay. Rows that are equal in every column have the same key.
 
     Args:
-        scope: identity of the batch, stable over restarts.
+        scope: identity of the batch, stable across restarts.
         columns: the columns whose values identify the row.
         batch: the rows.
     """
@@ -78,7 +78,7 @@ def canonical(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Rows of one chunk in the form in which Spark sent them; the chunk's tag refers to this object.
+    """Rows of one chunk, as Spark sent them; the chunk's tag refers to this object.
 
     Attributes:
         batch: the rows with all columns.
@@ -92,7 +92,7 @@ class BatchSlice:
 
 
 class RowReader:
-    """Converts columns to rows: tuples with access by ``row.name`` and ``row["name"]``.
+    """Converter from columns to rows: tuples with access by ``row.name`` and ``row["name"]``.
 
     Args:
         names: the columns that the function receives, in order.
@@ -134,7 +134,7 @@ def _row_type(names: tuple[str, ...]) -> Any:
         # Spark itself names columns _1, _2. Such a name must not refer to another column.
         delattr(base, f"_{index}")
     taken = set(dir(base))
-    # Names with double underscores are reserved by Python.
+    # Python reserves names that begin with two underscores.
     hidden = {
         name: _at(index)
         for index, name in renamed

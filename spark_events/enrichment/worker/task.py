@@ -27,8 +27,8 @@ class Task:
         input_cols: the columns that the function receives.
         identity: the columns that identify a row, for its idempotency key.
         scope: query and batch, for the idempotency key; None: read them from the task's local properties.
-        settles: whether failures and the report are returned in a hidden column; otherwise the first failure fails the
-            task, unless ``on_failure`` says otherwise.
+        settles: whether failures and the report are returned in a hidden column. If False, and ``on_failure`` is
+            ``fail``, the first failure fails the task.
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
         rate: attempts per second of one task, if the driver does not lease them.
         job: limits of the job, leased by the driver, or divided by ``tasks`` if there is no channel; None: no limits.

@@ -1,6 +1,6 @@
 """Checks that values fit a type without a conversion by Arrow, and that NOT NULL fields have no nulls.
 
-Arrow truncates a float for an integer column. Spark does not check nulls in NOT NULL fields; its task would fail later.
+Arrow truncates a float for an integer column. Spark does not check nulls in NOT NULL fields; the task would fail later.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _NOTHING = type(None)
 
 
 class Check(Protocol):
-    """Check of a column or a nested field. Either method may raise the errors that Arrow raises for values that do not
-    fit.
+    """Check of a column or a nested field.
+
+    Either method may raise the errors that Arrow raises for values that do not fit.
     """
 
     def all_fit(self, values: Sequence[Any]) -> bool:
@@ -257,7 +258,7 @@ def _is_text(value: str) -> bool:
 
 
 def has_required(kind: pa.DataType) -> bool:
-    """Return whether a nested field is not nullable; map keys do not count, because Arrow rejects null keys."""
+    """Return whether any nested field is NOT NULL; map keys do not count, because Arrow rejects null keys."""
     return any(not below.nullable or has_required(below.type) for _, below in _fields(kind))
 
 

@@ -98,7 +98,7 @@ def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any])
 
 
 def _with_known_zones(kind: pa.DataType) -> pa.DataType:
-    """Return the type with time zones that Python knows; Java, from which the zone comes, knows more time zones."""
+    """Return the type with time zones that Python knows; the zone comes from Java, which knows more zones."""
     if not kind.num_fields and not pa.types.is_timestamp(kind):
         return kind  # skips the cache for the most frequent types
     return _found_known_zones(kind) or kind

@@ -129,7 +129,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Return a transient error, whose cause is a permission, the disk or the server and not an event."""
+        """Return a transient error, caused by permissions, the disk or the server, not by an event."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._reason(error)}")
 
@@ -141,7 +141,7 @@ class DatabaseReporter(Reporter):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode number of a file, or None if it does not exist."""
+    """Return the device and inode numbers of a file, or None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -41,7 +41,7 @@ def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
     return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
 
 
-#: Indexes of version 2. They include only the rows that the views read, which excludes the many commits.
+#: Indexes of version 2. They cover only the rows that the views read, not the numerous commits.
 _PARTIAL_INDEXES = (
     _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
     _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
@@ -148,13 +148,14 @@ _CHUNK = 1_000
 
 
 def _rename_attributes(connection: Connection) -> None:
-    """Upgrade version 1: rename attributes, and drop the table of thresholds, because events now contain the
-    thresholds.
+    """Upgrade from version 1: rename attributes, and drop the table of thresholds.
+
+    Events now contain the thresholds.
     """
     connection.exec_driver_sql("DROP VIEW IF EXISTS spark_events_slow_commits")
     connection.exec_driver_sql("DROP TABLE IF EXISTS spark_events_thresholds")
     column = EVENTS.c
-    # Attributes of events that a user's program has added keep their names.
+    # Events of the user's program keep their attribute names.
     rows = select(column.event_id, column.attributes).where(column.class_scope.like("spark%")).limit(_CHUNK)
     update = EVENTS.update().where(column.event_id == bindparam("id")).values(attributes=bindparam("new"))
     last = ""
@@ -169,7 +170,7 @@ def _rename_attributes(connection: Connection) -> None:
 
 
 def _replace_views(connection: Connection) -> None:
-    """Upgrade version 2: :func:`prepare` creates the views again, now with the class of failures."""
+    """Upgrade from version 2; :func:`prepare` recreates the views, now with the failure class."""
 
 
 #: Upgrade steps: ``STEPS[n]`` upgrades from version n + 1 to n + 2. Never change a released step.

@@ -65,8 +65,8 @@ class Archive:
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:
-            # Choose a later name if a rotation in the same microsecond has used this name, or if the clock was set
-            # back, because deletion begins with the lowest name.
+            # Deletion begins with the lowest name, so choose a later name if a rotation in the same microsecond has
+            # used this name, or if the clock was set back.
             aside = self._named(last + _LEAST)
         self._path.rename(aside)
         with contextlib.suppress(OSError):

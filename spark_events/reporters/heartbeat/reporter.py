@@ -24,10 +24,10 @@ _PING_SECONDS = 2.0
 
 
 class HeartbeatReporter(Reporter):
-    """Ping a monitor when the application starts, with each heartbeat, and when the application ends; ignore other
-    events.
+    """Ping a monitor at the application's start, at each heartbeat, and at its end.
 
-    If several heartbeats follow each other, for example after an outage of the monitor, only the last one is sent.
+    Other events are ignored. If several heartbeats follow each other, for example after an outage of the monitor, only
+    the last one is sent.
     """
 
     Config: ClassVar[type[HeartbeatReporterConfig]] = HeartbeatReporterConfig
@@ -38,7 +38,7 @@ class HeartbeatReporter(Reporter):
         self._config = config
         self._request = FORMATS[config.format]
         self._posts: dict[str, Post] = {}
-        # Read the certificates here, so that an error is reported together with the other mistakes in the
+        # Read the certificates here, so that an error is reported together with the other errors in the
         # configuration.
         self._post_to(config.url.reveal())
         # Ids of the current batch's events whose pings the monitor has accepted.

@@ -16,7 +16,7 @@ from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Duration of an alert after a heartbeat, in heartbeat intervals; two missing heartbeats are tolerated.
+#: How long the watchdog alert outlives a heartbeat, in heartbeat intervals; tolerates two missing heartbeats.
 _INTERVALS = 3
 
 
@@ -119,7 +119,7 @@ def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
 
 
 def _below(url: str, path: str, query: str = "") -> str:
-    """Return the URL with an extension of its path and of its query."""
+    """Return the URL with its path and query extended."""
     parts = urlsplit(url)
     queries = "&".join(filter(None, (parts.query, query)))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, query=queries))

@@ -111,7 +111,7 @@ class _Filter(logging.Filter):
 
 @contextmanager
 def without_request_log() -> Iterator[None]:
-    """Context manager that suppresses httpx's log of requests, whatever levels the host program logs."""
+    """Context manager that suppresses httpx's log of requests, whatever log level the host program sets."""
     token = _unseen.set(True)
     try:
         yield

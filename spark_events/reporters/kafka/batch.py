@@ -24,7 +24,7 @@ class Message:
 
 
 class Batch:
-    """Messages of one batch, kept over all attempts to deliver the batch.
+    """Messages of one batch, kept across all attempts to deliver the batch.
 
     Args:
         events: oldest first.
@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the delivery report of a message is still missing."""
+        """Return whether a message still lacks its delivery report."""
         return any(
             message.sender is not None and not message.is_answered and message.error is None
             for message in self.messages
@@ -66,5 +66,5 @@ class Batch:
                 message.error = None
 
     def refused(self) -> list[str]:
-        """Return the reasons of the refused messages."""
+        """Return the reasons why messages were refused."""
         return [message.why for message in self.messages if message.why is not None]

@@ -14,7 +14,7 @@ from spark_events.reporters.kafka.config import KafkaConfig
 
 #: Logger for librdkafka's own messages, which are logged if the user sets `debug` or `log_level`.
 _LOG = logging.getLogger(f"{__name__}.librdkafka")
-#: Lower the level of librdkafka's messages: callbacks report the same errors, and librdkafka logs even a refused
+#: Logger that discards librdkafka's messages: callbacks report the same errors, and librdkafka logs even a refused
 #: request as fatal.
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
 #: Time limit of one poll, in seconds. After an attempt is cancelled, its poll continues for up to this time.

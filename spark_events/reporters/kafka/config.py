@@ -6,8 +6,8 @@ import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-#: Keys that ``properties`` must not set: a guarantee depends on the key, or a separate setting exists, which hides the
-#: value.
+#: Keys that ``properties`` must not set, because a guarantee depends on the key, or the key has a separate setting that
+#: hides its value.
 OWN = frozenset(
     {
         "bootstrap.servers",

@@ -88,7 +88,7 @@ class KafkaReporter(Reporter):
         """Wait until every message has a delivery report, or an error ends the wait."""
         while not batch.is_done:
             await client.poll()
-            # A failed client returns all its messages with the reason.
+            # A failed client reports every message with a reason, so keep polling.
             if not client.is_broken:
                 if (problem := client.problem()) is not None:
                     raise TransientError(f"{self._where}: {problem}")
@@ -104,10 +104,9 @@ class KafkaReporter(Reporter):
             await client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
-        """Reject a message that caused the failure itself; if there is none, raise a transient error.
+        """Reject the message that caused the failure; if no message caused it, raise a transient error.
 
-        A broker refuses a whole request. Therefore, only requests with a single message each show which message is too
-        large.
+        A broker refuses a whole request, so only single-message requests show which message is too large.
         """
         blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
         if not blamed:

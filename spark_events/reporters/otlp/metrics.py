@@ -14,7 +14,7 @@ from spark_events.reporters.reporter import Reporter, load_extra
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
-#: Names of the delivery counters, equal to those in the driver's metrics.
+#: Delivery counters by reporter, with the same names as in the driver's metrics.
 Counters: TypeAlias = Callable[[], Mapping[str, Mapping[str, int | float | str]]]
 
 _PATH = "/v1/metrics"

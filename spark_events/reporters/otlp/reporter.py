@@ -74,7 +74,7 @@ class OtlpReporter(Reporter):
     async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
-        # The receiver's limit is smaller than request.max-size, so it refuses a single event above its limit.
+        # The usual size is only an estimate, so send a single event unless it exceeds request.max-size.
         if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
             raise TooLarge(f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)")
         try:

@@ -101,8 +101,9 @@ class Spans:
         self._jobs: OrderedDict[int, int] = OrderedDict()
 
     def of(self, event: Event) -> SpanOf | None:
-        """Return the span that this event completes; None if it completes no span, or if the span's start was not
-        recorded.
+        """Return the span that this event completes, or None.
+
+        The result is None if the event completes no span, or if the span's start was not recorded.
         """
         about = event.attributes
         trace, span = ids(event, self._parent)

@@ -146,7 +146,7 @@ class _Variables:
         return str(self._names.OTEL_EXPORTER_OTLP_ENDPOINT)
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """Return name and value of the variable that is set; an empty variable counts as unset."""
+        """Return the name and value of the variable that is set; an empty variable counts as unset."""
         for constant in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
             full: str = getattr(self._names, constant)
             if value := self._environment.get(full, "").strip():
@@ -263,8 +263,8 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     if config.timeout is not None or found is None:
         return own
     try:
-        # The variable is in seconds, as in OpenTelemetry's Python exporter. A user's value in milliseconds is too large
-        # to shorten the timeout.
+        # The variable is in seconds, as in OpenTelemetry's Python exporter. It can only shorten the timeout, so a value
+        # mistakenly given in milliseconds has no effect.
         seconds = float(found[1])
     except ValueError:
         seconds = 0.0

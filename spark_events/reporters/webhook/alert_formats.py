@@ -14,11 +14,11 @@ __all__ = ["SLACK", "TEAMS", "AlertFormat", "alertmanager", "pagerduty"]
 
 
 class AlertFormat(NamedTuple):
-    """Conversion of events to requests; each request is a value for JSON.
+    """Conversion of events to requests; each request is a JSON-serializable value.
 
     Attributes:
-        requests: one alert or recovery.
-        plain: events that are not alerts; None if the format sends every event as an alert.
+        requests: converts one alert or recovery.
+        plain: converts events that are not alerts; None if the format sends every event as an alert.
         most: maximum number of events per request of ``plain``.
     """
 
@@ -97,7 +97,7 @@ def alertmanager(expires_after: float) -> AlertFormat:
                 [
                     {**alert(event, key, severity), **end, "endsAt": rfc3339(ended)}
                     for key in notice.keys
-                    # Set an end time in the past. If Alertmanager's clock had not reached this time, Alertmanager would
+                    # End an unknown alert in the past: if Alertmanager's clock had not reached the end time, it would
                     # open a new alert.
                     for ended in [event.observed_ts_millis - (0 if key in notice.known else _MOST_AHEAD)]
                     # Close the alerts of both severities: severity is a label, and the recovery does not know the

@@ -116,8 +116,9 @@ class Alerts:
         return Notice(event, (key,), known={key: was}, can_close=can_close)
 
     def sent(self, notice: Notice) -> None:
-        """Update the stored alerts after the destination has accepted a notice: store the open alert, or delete the
-        closed alerts.
+        """Update the stored alerts after the destination has accepted a notice.
+
+        An open alert is stored; closed alerts are deleted.
         """
         if notice.is_recovery:
             for key in notice.keys:

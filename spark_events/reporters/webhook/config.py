@@ -147,7 +147,7 @@ class WebhookConfig:
 
     @property
     def least_severity(self) -> Severity:
-        """Lowest severity of events, except events that close an alert."""
+        """Lowest severity of events to send; events that close an alert are exempt."""
         return self.min_severity or (Severity.ERROR if self.format in ALERTS else Severity.TRACE)
 
     @property

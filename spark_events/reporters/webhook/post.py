@@ -23,7 +23,7 @@ _READ_SECONDS = 0.25
 
 
 class Answer(NamedTuple):
-    """Response: status, ``Retry-After``, and the beginning of the body in one line."""
+    """Response: status, ``Retry-After``, and the beginning of the body on one line."""
 
     status: int
     retry_after: str | None

@@ -77,7 +77,7 @@ class WebhookReporter(Reporter):
         )
         # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
         self.max_batch_size = self._format.most
-        # Wait for no further events if the format has one event per request.
+        # Do not wait for more events if the format has one event per request.
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
@@ -118,7 +118,7 @@ class WebhookReporter(Reporter):
             if notice is None:
                 return
             if form.plain is not None and notice.is_recovery and notice.was is None:
-                # No open alert is known, so a plain message is sent to a chat whose filter accepts the event.
+                # No open alert is known, so send a plain message, unless the severity filter excludes the event.
                 if event.severity < self._least:
                     return
                 notice = None
@@ -179,7 +179,7 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     return _FORMATS[config.format]
 
 
-#: 4xx statuses that concern the URL, the credentials or the time, and not the events: unauthorized, forbidden, not
+#: 4xx statuses that concern the URL, the credentials or the timing, not the events: unauthorized, forbidden, not
 #: found, proxy authentication, timeout, gone, misdirected, locked, too early. The events are retried.
 _RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413

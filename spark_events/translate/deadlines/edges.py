@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 class _Edge(msgspec.Struct, array_like=True):
-    """Overdue deadline: the reported status, the start of the work, and the key of its events."""
+    """Overdue deadline: level reported so far, start of the work, limit, key of the events."""
 
     level: int
     since: int

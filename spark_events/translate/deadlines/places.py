@@ -28,7 +28,7 @@ _WAITING = re.compile(
     r"|.*\$Proxy\d*"
 )
 _JOB = "org.apache.spark.scheduler.DAGScheduler.runJob"
-#: Phases of a trigger, by the method of Spark that is on the stack; the first match decides.
+#: Phases of a trigger, by the Spark method on the stack; the first match decides.
 _PHASES = (
     ("constructNextBatch", "looking for new data"),
     ("markMicroBatchEnd", "committing"),
@@ -42,7 +42,7 @@ _MOST_FRAMES = 12
 
 
 class Place(NamedTuple):
-    """Place where work hangs, as a clause for a sentence and as attributes."""
+    """Place where work hangs, as a clause for event bodies and as attributes."""
 
     text: str
     attributes: dict[str, AttributeValue | None]
@@ -107,7 +107,10 @@ def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[
 
 
 def tasks_of(stage: RunningStage, now: int) -> str:
-    """Return the state of a stage's tasks, such as ``stage 3 [count at x.py:4]: 7 of 8 tasks done, 1 running``."""
+    """Return the state of a stage's tasks as a clause for event bodies.
+
+    For example, ``stage 3 [count at x.py:4] has 7 of 8 tasks done, 1 running, 0 waiting``.
+    """
     waiting = max(0, stage.tasks - stage.running - stage.finished)
     text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
     text += f", {stage.running:,} running, {waiting:,} waiting"
@@ -144,7 +147,7 @@ def _longest(stages: Sequence[RunningStage]) -> dict[str, AttributeValue | None]
 
 
 def _name(frame: re.Match[str]) -> str:
-    """Return ``Class.method`` without the parts of the names that Scala adds."""
+    """Return ``Class.method`` without Scala's additions to the names."""
     method = _INNER.sub(lambda inner: inner["method"] or "", frame["method"])
     owner = frame["class"].rpartition(".")[2].partition("$")[0]
     return f"{owner}.{method}"

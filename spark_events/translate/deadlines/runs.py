@@ -45,7 +45,7 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: For each source or topic with too many unread rows: since when, and the number of unread rows.
+        #: By source or topic with too many unread rows: since when, and the number of rows at the last commit.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:

@@ -48,7 +48,7 @@ class JobDeadlines:
                 yield at
 
     def running(self) -> list[int]:
-        """Return the ids of the longest-running jobs; one request to the shim covers only a few."""
+        """Return the ids of the longest-running jobs; a request covers a limited number."""
         return [job for job, _ in sorted(self._jobs.items(), key=lambda item: item[1][0])[:100]]
 
     def started(self, record: JobStart) -> None:
@@ -118,8 +118,8 @@ def _job(job: int, origin: Origin, details: dict[str, AttributeValue | None]) ->
 class StageDeadline:
     """Deadline of a stage that has waiting tasks while no task of the application runs.
 
-    The deadline applies to one stage at a time, the stage that has waited longest. The sidecar asks the shim twice per
-    limit, so that it misses no wait, and again when the limit has passed.
+    The deadline applies to one stage at a time: the oldest stage with waiting tasks. The sidecar asks the shim twice
+    per limit, so that it misses no wait, and again when the limit has passed.
 
     Args:
         edges: the overdue deadlines of the application.
@@ -135,7 +135,7 @@ class StageDeadline:
         self._waiting: tuple[RunningStage, int] | None = None
 
     def begins(self, at: int) -> None:
-        """Start to look for waiting stages when the application starts."""
+        """Start monitoring for waiting stages when the application starts."""
         if self._limit:
             self._looked = max(at, self._looked or 0)
 
@@ -152,7 +152,7 @@ class StageDeadline:
         yield self._looked + _LOOK_MILLIS if overdue else max(self._looked + 1, since + self._limit)
 
     def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
-        """Yield the event of the stage that has waited longest, and of a stage that has recovered."""
+        """Yield the events of the oldest waiting stage, and of a stage that has recovered."""
         if not self._limit:
             return
         self._looked = record.at

@@ -34,7 +34,7 @@ _STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
 _LEVELS = {"stage": _STAGE, "job": _JOB, "sql": _SQL, "query": _QUERY, "application": _APPLICATION}
 _RUN = "spark.streaming.query.run_id"
 _EXECUTION = "spark.sql.execution.id"
-#: Longest time between a failure and the failure of the level above in the same incident, in milliseconds.
+#: Longest time between a failure and the failure at the level above in the same incident, in milliseconds.
 _MEMORY = 60_000
 _MOST_REMEMBERED = 256
 #: Maximum number of queued events. Beyond it, all roles are decided immediately, so that the released events fit into a
@@ -54,7 +54,7 @@ class _Failed:
         at: when the failure was reported; milliseconds since the epoch.
         fallback: the outcome if the role is still undecided when the settle time ends.
         outcome: the role of the failure's event; None while the role is undecided.
-        alarmed: whether an event of the same incident is an alarm already.
+        alarmed: whether an event of the same incident is already an alarm.
         claimed: whether a failure at a higher level already includes this failure.
     """
 
@@ -82,7 +82,7 @@ class _Failed:
             return False
         is_open = lower.outcome is None
         if self.level == _JOB:
-            # Spark reports that a job has ended immediately after reporting its failed stage.
+            # Spark reports the end of a job immediately after the failed stage of the job.
             return (lower.run, lower.execution) == (self.run, self.execution)
         if self.level == _SQL:
             # Only an enrichment follows the failure of its jobs; a SQL execution with a failed job is not reported.
@@ -120,7 +120,7 @@ class Incidents:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record with an event in this queue."""
+        """Number of the oldest record with an event in this queue."""
         if not self._waiting:
             return None
         return min(held.record for held in self._waiting) or None
@@ -193,7 +193,7 @@ class Incidents:
     def _judge(self, event: Event, at: int) -> _Failed | None:
         """Return the failure that an event reports; None for an event that reports no failure.
 
-        An event without a failure may show that the program survived earlier failures, which are then decided.
+        If an event without a failure shows that the program survived earlier failures, decide their roles.
         """
         attributes = event.attributes
         new = attributes.get("spark.status.new")
@@ -241,7 +241,8 @@ class Incidents:
             self._recent.popleft()
         lower = [other for other in self._recent if failed.includes(other)]
         if lower:
-            # Use the latest incident id that may already be sent to a reporter, else the id of the first failure.
+            # Use the latest incident id that may already have been sent to a reporter, else the id of the first
+            # failure.
             failed.id = next((other.id for other in reversed(lower) if other.outcome is not None), lower[0].id)
             failed.key = lower[-1].key if level == _APPLICATION else failed.key
             is_alarmed = any(other.alarmed for other in lower)

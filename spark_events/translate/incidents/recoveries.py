@@ -25,7 +25,7 @@ __all__ = ["Recoveries", "incident_key"]
 _ALARM, _RECOVERY = "alarm", "recovery"
 _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
-#: Maximum number of queries and job groups whose incidents the application's termination closes.
+#: Maximum number of queries and job groups whose incidents are closed when the application ends.
 _MOST_SUBJECTS = 20
 #: Maximum number of stored query runs without a commit.
 _MOST_RUNS = 1_000
@@ -82,7 +82,7 @@ class Recoveries:
         if run is None or self._runs.get(subject) != run:
             return _NOTHING
         del self._runs[subject]
-        # A streaming application does not end regularly, so its first commit closes its incident.
+        # A streaming application may never end on its own, so its first commit closes its incident.
         more = [] if self._has_committed else [_key(attributes, "")]
         self._has_committed = True
         return _role(_RECOVERY, _key(attributes, subject), more)

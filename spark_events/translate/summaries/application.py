@@ -38,7 +38,7 @@ _PEAKS = (
     *("peak_driver_heap_bytes", "peak_executor_heap_bytes", "peak_driver_offheap_bytes"),
     *("peak_executor_offheap_bytes", "peak_driver_python_bytes", "peak_executor_python_bytes"),
 )
-#: Number of histogram buckets each time the duration doubles. A value differs from the middle of its bucket by at most
+#: Number of histogram buckets per doubling of the duration. A value differs from the middle of its bucket by at most
 #: 0.6 %.
 _BUCKETS = 64
 
@@ -92,8 +92,8 @@ class _QueryNumbers:
 class ApplicationSummaries:
     """Summaries of the application: one per interval while it runs, and one when it ends.
 
-    The driver counts jobs, stages, tasks and cores. The sidecar counts failures by class, queries and enrichments since
-    the sidecar's start.
+    The driver counts jobs, stages, tasks and cores. Since its own start, the sidecar counts queries, enrichments, and
+    failures by class.
 
     Args:
         config: the price of a core-hour.

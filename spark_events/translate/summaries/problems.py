@@ -22,7 +22,7 @@ class Problem(NamedTuple):
     """One problem of a stage.
 
     Attributes:
-        text: a clause for a sentence.
+        text: a clause for the event's body.
         lost_ms: estimated time that the stage lost; 0 if the totals allow no estimate.
     """
 

@@ -67,7 +67,7 @@ class StageSummaries:
 
         Args:
             record: the attempt's completion.
-            title: number, attempt and name of the stage, for a sentence.
+            title: number, attempt and name of the stage, for the event's body.
             clause: the stage's origin, in brackets.
             origin: supplies the attributes of the stage's job.
         """

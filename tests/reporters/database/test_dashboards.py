@@ -58,7 +58,7 @@ class History:
         return self.run(re.sub(r"\$\{[\w:]+\}|\$\w+", lambda found: known[found[0]], self.panels[title]))
 
     def run(self, statement: str) -> list[dict[str, Any]]:
-        # The test selects one column, because the columns' names matter.
+        # Select each row as one JSON column, because the test compares the names of the columns.
         return [row for (row,) in self.database.query(f"SELECT row_to_json(panel) FROM ({statement}) AS panel")]
 
     @property
@@ -74,7 +74,7 @@ def history(postgresql: PostgreSQL) -> History:
     postgresql.psql("CREATE DATABASE dashboards", database="postgres")
     database = OfPostgreSQL(postgresql, "dashboards")
     story = busy_day()
-    # A second application is lost. It also has limits, and a reporter whose destination is down.
+    # Add a lost application with a failure and violated limits, and an open circuit breaker.
     end = max(event.observed_ts_millis for event in story.events)
     other = story.application("other", "application_3_0001")
     other.status("RUNNING", end - 90 * MINUTE)
@@ -147,7 +147,7 @@ def test_failures_equal_the_report(history: History) -> None:
 
 
 def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
-    """Each failure is in one incident. Overdue work and open breakers of the report are also incidents."""
+    """Each failure belongs to one incident. The report's overdue work and open breakers are also incidents."""
     rows = history.rows("Incidents")
     failures = [row for row in rows if row["kind"] == "failure"]
     assert sum(row["alarms"] for row in failures) == history.report["failure_count"]
@@ -189,7 +189,7 @@ def test_commits_equal_the_report(history: History) -> None:
 
 
 def test_slow_stages_equal_the_report(history: History) -> None:
-    """The order, times, lost times and problems of the slow stages equal the report; task durations are added."""
+    """The slow stages equal the report in order, times, lost times and problems. The panel adds task durations."""
     names = {"application": "application", "stage": "stage", "attempt": "attempt", "name": "name", "lost_ms": "lost_ms"}
     names |= {"duration_ms": "duration_ms", "body": "text"}
     rows, stages = history.rows("Slow stages"), history.report["slow_stages"]
@@ -223,7 +223,7 @@ def test_enrichment_equals_the_report(history: History) -> None:
 
 
 def test_rules_fire_for_problems_in_the_report(history: History) -> None:
-    """Each alert rule on PostgreSQL returns one row per alert, with one number and the labels of the rule's texts."""
+    """Each alert rule on PostgreSQL returns one row per alert, with one number and the labels that the rule uses."""
     found: dict[str, Sequence[dict[str, Any]]] = {}
     for uid, rule in RULES.items():
         model = rule["data"][0]["model"]

@@ -352,7 +352,7 @@ def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, capl
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
 def test_a_missing_library_is_reported_with_the_install_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a library is missing, the settings are rejected before the first event, with the install command."""
+    """If a library is missing, the error is raised before the first event and contains the install command."""
     monkeypatch.setitem(sys.modules, module, None)
     message = problem(url="postgresql://ada@db/events")
     assert message.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
@@ -361,7 +361,7 @@ def test_a_missing_library_is_reported_with_the_install_command(module: str, mon
 def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Database) -> None:
     """An upgrade that adds a column keeps all rows and recreates the views.
 
-    A second upgrade changes nothing. A driver of the old version stops.
+    A second upgrade changes nothing. A driver of the old version rejects its events.
     """
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
@@ -419,7 +419,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
 
 
 def test_the_statement_timeout_equals_the_reporter_timeout() -> None:
-    """The default of the key timeout is the same in the dispatcher and in the database reporter."""
+    """The key ``timeout`` has the same default in the dispatcher and in the database reporter."""
     from spark_events.dispatch.config import DeliveryConfig
 
     assert DatabaseConfig().timeout == DeliveryConfig().timeout

@@ -1,4 +1,4 @@
-"""Tests of the upgrade of a database with schema version 1, and of the setting retention."""
+"""Tests of upgrades from schema versions 1 and 2, and of the setting ``retention``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
 
 
 def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
-    """An upgrade of version 2 replaces the view that lacks the failure class, and keeps the events."""
+    """Upgrading from version 2 replaces the view that lacks the failure class, and keeps the events."""
     about: dict[str, Any] = {"failure.fingerprint": "f", "failure.class": "DISK_FULL"}
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 100, app_name="shop", **about)])

@@ -291,7 +291,7 @@ def test_overdue_work_and_open_breakers_are_incidents(database: Database) -> Non
 
 
 def test_an_event_is_compared_with_the_limits_of_its_driver(database: Database) -> None:
-    """Each event is compared with the limits of its driver. An event for several batches is compared by their mean."""
+    """Each event is compared with the limits of its driver. If an event covers several batches, the mean counts."""
     commits = [(1, 59_000, 30_000, True), (2, 59_000, 600_000, False), (3, 90_000, 30_000, True)]
     written(
         database,

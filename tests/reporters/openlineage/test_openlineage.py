@@ -31,7 +31,7 @@ PARENT = {
 
 @functools.cache
 def schema() -> Draft202012Validator:
-    """Return a validator of run events. The import of jsonschema takes seconds, so collection does not import it."""
+    """Return a validator of run events. The slow import of jsonschema is in this function, to keep collection fast."""
     from jsonschema import Draft202012Validator, FormatChecker
 
     specification = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Syntax of the LogQL queries in dashboards/, checked by Grafana's own parser, which `make logql` fetches.
+"""Tests of the syntax of the LogQL queries in dashboards/, with Grafana's parser, which `make logql` downloads.
 
 The parser runs on the Node that Playwright includes. No Loki runs the queries.
 """
@@ -45,7 +45,7 @@ def queries() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def parser() -> Path:
-    """Return the folder of the parser. Without the parser, skip the test, but not on CI, which downloads the parser."""
+    """Return the parser's folder. If the parser is missing, skip the test; on CI, fail the test."""
     if not (PARSER.parent / "stamp").exists() or not _NODE.exists():
         if os.environ.get("CI"):
             pytest.fail(f"{PARSER} or {_NODE} not found; run `make logql` first")

@@ -303,7 +303,7 @@ def test_without_a_directory_only_messages_of_recovery_are_missing(tmp_path: Pat
 
 
 def test_a_chat_may_have_all_events(tmp_path: Path) -> None:
-    """If a chat receives all events, alerts are separate messages, and recoveries without an alert are events."""
+    """If a chat receives all events, each alert is a separate message; a recovery without an alert is a plain event."""
     recovery = event(9, **{"incident.key": "shop/clicks/failure", "incident.role": "recovery"})
     events = [event(0), event(1), recovery, alarm(2), event(3, **{"incident.role": "consequence"})]
     bodies = sent("teams", *events, folder=tmp_path, **{"filter.min-severity": "INFO", "batch.linger": "5s"})

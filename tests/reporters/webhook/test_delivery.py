@@ -108,7 +108,7 @@ def test_cloudevents_are_sent_structured_or_batched() -> None:
 
 
 def test_placeholders_of_a_custom_template_are_replaced(tmp_path: Path) -> None:
-    """A string of one placeholder keeps the type of the value. A missing value is null, or empty within a string."""
+    """A string that is one placeholder keeps the value's type. A missing value is null, or empty within a string."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(

@@ -66,7 +66,7 @@ def test_metrics_for_a_pushgateway() -> None:
 
 
 def test_a_watchdog_for_alertmanager() -> None:
-    """Each heartbeat causes an alert at Alertmanager for three intervals. A failure causes an additional alert."""
+    """Each heartbeat opens an alert at Alertmanager for three intervals. A failure opens a second alert."""
     pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
     start, alive, failure = (ping.json for ping in pings)
     assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
@@ -85,7 +85,7 @@ def test_waiting_heartbeats_cause_one_ping() -> None:
 
 
 def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
-    """Events without a signal cause no ping and count as delivered. Therefore the reporter needs no filter."""
+    """Events for which the reporter sends no ping count as delivered, so the reporter needs no filter."""
     assert pinged([event(n) for n in range(3)]) == []
 
 

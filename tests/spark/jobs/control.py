@@ -1,4 +1,4 @@
-"""Exchange of words between a job and its test through files in the run's folder, the job's first argument."""
+"""Communicate with the test through files in the run's folder, which is the job's first argument."""
 
 import json
 import os

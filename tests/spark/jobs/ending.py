@@ -20,7 +20,7 @@ if how == "wait":
     while not received("stop"):
         spark.range(1).count()
 if how == "be-stopped":
-    # Run no query here, because Spark may not stop a query when its context stops.
+    # Run no query here: Spark does not always stop a running query when the context stops.
     while not spark.sparkContext._jsc.sc().isStopped():
         time.sleep(0.02)
     spark.range(1).count()

@@ -1,4 +1,4 @@
-"""Program with the exit hooks of configure or start that ends in the way that its argument selects."""
+"""Program that uses the exit hooks of configure or start, and ends in the way that its argument selects."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Stages with a shuffle, uneven tasks, a retried task, a failure and a stream, which read and write paths."""
+"""Stages with a shuffle, uneven tasks, a retried task, a failure and a stream. Some stages read or write paths."""
 
 import contextlib
 import sys

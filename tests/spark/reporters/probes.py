@@ -50,7 +50,7 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Reporter that blocks at the event about the application's end.
+    """Reporter that blocks on the application's end event.
 
     The reporter creates the file ``held``, and waits for the file ``go``.
     """

@@ -2,7 +2,7 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import org.apache.spark.sql.SparkSession;
 
-/** Program that starts Spark and creates the file of its first argument. The second argument selects its ending. */
+/** Program that starts Spark and creates the file that its first argument names. The second selects the ending. */
 public final class StandaloneProgram {
   private StandaloneProgram() {}
 

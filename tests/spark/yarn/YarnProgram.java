@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 
-/** Program whose argument selects its ending. */
+/** Program that ends in the way that its argument selects. */
 public final class YarnProgram {
   private YarnProgram() {}
 

@@ -14,7 +14,7 @@ from spark_events.bridge import client
 
 
 class Server:
-    """Double of a server that sends one more event while its listener is being removed."""
+    """Test double of a server that sends one more event while its listener is being removed."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Text with different lines, so that its blocks differ. The text is longer than several chunks of a read.
+#: Text whose lines, and therefore blocks, differ. The text spans several read chunks.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
@@ -170,7 +170,7 @@ def test_a_damaged_block_is_skipped(tmp_path: Path) -> None:
 
 
 def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
-    """The codec lzf, the only one of Spark's codecs that is not supported, is reported as unsupported."""
+    """The lzf codec is reported as unsupported. All other codecs of Spark are supported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 

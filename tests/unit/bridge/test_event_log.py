@@ -525,7 +525,7 @@ def test_unknown_kinds_are_counted_by_name_except_spark_s_own(path: Path) -> Non
 
 
 def test_long_names_of_unknown_kinds_are_truncated(path: Path) -> None:
-    """Unknown event names are truncated to a number of characters. A long name of a Spark event is still recognized."""
+    """Unknown event names are truncated to 100 characters. A long name of a Spark event is still recognized."""
     long = "é" * 1_000_000
     reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
     assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}

@@ -127,7 +127,7 @@ def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
 
 
 def test_other_answers_have_their_fields(pipe: Pipe) -> None:
-    """An answer other than an acknowledgement is one line of JSON with all fields, for any strings."""
+    """Every answer other than an acknowledgement is one line of JSON with all its fields, whatever their strings."""
     answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]

@@ -14,7 +14,7 @@ import pytest
 from spark_events.bridge import python_stacks
 from spark_events.bridge.records import Inspection, PythonFrame, QueryThread
 
-#: Double of the PySpark function through which the JVM calls ``foreachBatch``.
+#: Test double of the PySpark function through which the JVM calls ``foreachBatch``.
 _CALL = compile("def call(function):\n    function()\n", "/lib/pyspark/sql/utils.py", "exec")
 _SERVER = """
 import sys
@@ -50,7 +50,7 @@ def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_functions_that_the_jvm_calls() -> None:
-    """The result contains only threads in a function that the JVM calls, without the frames of the caller."""
+    """The result covers only threads in a function that the JVM calls, and omits the caller's frames."""
     names: dict[str, Callable[[Callable[[], None]], None]] = {}
     exec(_CALL, names)
     entered, leave = threading.Event(), threading.Event()
@@ -77,7 +77,7 @@ def test_another_process_answers(server: subprocess.Popen[str]) -> None:
 
 
 def test_a_process_that_does_not_answer(folder: Path) -> None:
-    """A process without a socket yields no stacks. If other users can access the folder, it creates no socket."""
+    """A process without a socket yields no stacks. If other users can access the folder, no socket is created."""
     assert python_stacks.ask(os.getpid()) == []
     private = folder / f"spark-events-{os.getuid()}"
     private.mkdir(mode=0o777)
@@ -94,7 +94,7 @@ def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder
 
 
 def test_only_queries_in_python_are_amended() -> None:
-    """Only if a query waits for Python does the sidecar request stacks, and only once."""
+    """The sidecar requests stacks only if a query waits for Python, and then only once."""
     asked: list[int] = []
 
     def of() -> list[list[PythonFrame]]:

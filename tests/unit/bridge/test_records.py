@@ -14,7 +14,7 @@ from spark_events.bridge import records as r
 
 @pytest.mark.parametrize("key", ["event", "anything"])
 def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
-    """A line that is nested too deeply becomes an unknown record: an error would repeat in every further sidecar."""
+    """A line that is nested too deeply becomes an unknown record: an error would recur in every later sidecar."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
     assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown

@@ -69,7 +69,10 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """A stage stores the exceptions of its most recent failed tasks. A repeated message makes its exception recent."""
+    """A stage stores the exceptions of its most recent failed tasks.
+
+    A repeated message makes its exception the latest.
+    """
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")

@@ -173,7 +173,7 @@ def test_a_task_of_five_times_the_median_is_skewed(tmp_path: Path, fastest: int,
 
 
 def test_cores_are_integrated(tmp_path: Path) -> None:
-    """Core time is the sum over the executors of cores multiplied by time, from the addition to the removal."""
+    """Core time sums each executor's cores times the time from its addition to its removal or the end."""
     info = {"Host": "h", "Total Cores": 4}
     records = read(
         tmp_path,
@@ -188,7 +188,10 @@ def test_cores_are_integrated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("interval", "found"), [(1.0, [(False, 1, 1, 1)]), (0.0, [])])
 def test_totals_follow_the_interval(tmp_path: Path, interval: float, found: list[tuple[bool, int, int, int]]) -> None:
-    """A log in progress has totals when a stage or job ends after an interval. They include running stages."""
+    """In a log in progress, the first end of a stage or job after each interval yields totals.
+
+    They include running stages.
+    """
     result = {"Result": "JobSucceeded"}
     records = read(
         tmp_path,
@@ -260,7 +263,7 @@ def test_a_repeated_end_of_a_stage_counts_once(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), st.sampled_from([50, 95, 100]))
 def test_quantiles_are_at_most_0_8_percent_too_small(values: list[int], percent: int) -> None:
-    """A quantile is not above the exact one, at most 1/128 below it, and never below the minimum."""
+    """A quantile is never above the exact value, at most 1/128 below it, and never below the minimum."""
     sketch = Sketch()
     for value in values:
         sketch.add(value)

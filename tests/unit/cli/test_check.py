@@ -16,7 +16,7 @@ WIRED = "spark.extraListeners io.sparkevents.EventsListener\nspark.driver.extraC
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of an existing file for the jar, because the real jar may not be built."""
+    """Return the path of a stand-in for the jar, because the real jar may not be built."""
     path = tmp_path / "spark-events-shim.jar"
     path.touch()
     monkeypatch.setattr(check, "jar_path", lambda: path)

@@ -31,7 +31,7 @@ LOG = [
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of an existing file for the jar, because the real jar may not be built."""
+    """Return the path of a stand-in for the jar, because the real jar may not be built."""
     path = tmp_path / "shim.jar"
     path.touch()
     monkeypatch.setattr(conf, "jar_path", lambda: path)
@@ -58,7 +58,7 @@ def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Po
 
 
 def buffered() -> dict[str, str]:
-    """Return an environment in which a command buffers its output, so that write errors may occur only at its exit."""
+    """Return an environment in which a command buffers its output, so write errors may surface only at its exit."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
 
 
@@ -82,7 +82,7 @@ def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureF
 
 
 def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the package is installed from a wheel, `conf` omits the Python, because the shim finds it next to the jar."""
+    """After installation from a wheel, `conf` omits spark.events.python: the shim finds Python next to the jar."""
     import sysconfig
 
     inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"

@@ -46,7 +46,7 @@ def test_every_command_is_documented() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_option_is_documented(command: str) -> None:
-    """The table contains every option with its spellings, placeholders, and defaults that are numbers or strings."""
+    """The table contains every option's spellings and placeholders, and every default that is a number or a string."""
     found, real = documented(SECTIONS[command]), dict(declared(commands()[command]))
     assert sorted(found) == sorted(real)
     for form, default in real.items():

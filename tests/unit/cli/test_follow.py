@@ -115,7 +115,7 @@ def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int
 
 
 def test_truncated_line_repeats_no_event(path: Path) -> None:
-    """If a reporter undoes a partial write because the disk was full, no event is repeated."""
+    """If a reporter rolls back a partial write, as on a full disk, no event is repeated."""
     lines = follow(path)
     size = path.stat().st_size
     with path.open("ab") as file:

@@ -288,7 +288,7 @@ def test_names_of_unknown_kinds_are_truncated_and_escaped(capsys: pytest.Capture
 
 
 def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The application of a log in progress is not LOST, because it may still run. Held events are reported."""
+    """The application of a log in progress is not LOST, because it may still be running. Held events are reported."""
     log = tmp_path / "local-1.inprogress"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if "QueryProgressEvent" in line) + 1

@@ -120,7 +120,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
 def test_values_of_references_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If an error quotes the value of a reference, it is printed without this value, on one line per reporter."""
+    """An error that quotes the value of a reference is printed without this value, on one line per reporter."""
     monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
     reference = "events.reporter.q.url=${env:PAGER}"
     code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
@@ -140,7 +140,7 @@ def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pyt
 def test_an_unusable_reporter_has_a_row_and_other_reporters_are_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A disabled reporter has a row and makes the exit code 1. The other reporters are tested."""
+    """A disabled reporter has a row and sets the exit code to 1. The other reporters are tested."""
     code, (_, disabled, audit) = send(tmp_path, capsys, audit="file", out="file")
     assert code == 1
     assert disabled.split()[:3] == ["out", "file", "disabled"]

@@ -217,7 +217,7 @@ def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path:
     source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {
-        # This time exceeds any delay of a busy machine between a heartbeat and its line in the file.
+        # Longer than any delay, on a busy machine, between a heartbeat and its line in the file.
         "events.heartbeat.interval": "5s",
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(source / "events.jsonl"),

@@ -42,7 +42,7 @@ class RecordingStore(Mailbox):
 
 @pytest.fixture
 def late_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the reasons of attempts that succeeded after their timeout.
+    """Return the messages about attempts that succeeded after their timeout.
 
     Each of these attempts counts as a failure although no fault was scripted. On a busy machine, a short timeout may
     cause such attempts.

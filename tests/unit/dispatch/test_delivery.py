@@ -378,7 +378,7 @@ def test_errors_validate_their_numbers() -> None:
 
 
 def test_unusual_exceptions_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Exceptions outside of `Exception` are retried. If ``__str__`` raises, the error is logged without its message."""
+    """Exceptions that do not derive from `Exception` are retried. If ``__str__`` raises, the log omits the message."""
     reporter = FaultyReporter([Step(error=NoException), Step(error=UnprintableError), ok])
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(2))
@@ -726,7 +726,7 @@ def test_events_beyond_the_capacity_are_dropped_and_logged(start: Start, caplog:
 
 
 def test_a_nearly_full_mailbox_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """A nearly full mailbox is logged with its fill level and settings, and again only after it was half empty."""
+    """A nearly full mailbox is logged with its fill level and settings, and again only once it has been half empty."""
     reporter = GatedReporter()
     delivery = start(reporter, capacity=10, batch_size=1)
     delivery.put(entries(8))
@@ -786,7 +786,7 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
     assert store.waits == 1
 
     def waits_again() -> bool:
-        # On a busy machine, a batch may take long.
+        # On a busy machine, a batch may take a long time.
         delivery.put(entries(1))
         delivery.wait_until_settled(20)
         delivery.wait_for_room(1)

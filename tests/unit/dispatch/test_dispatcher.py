@@ -112,7 +112,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
-    # The reporter has delivered its backlog, so the dispatcher waits for this reporter again. Now it is late again.
+    # The reporter has delivered its backlog, so the dispatcher waits for it again. Now the reporter is late again.
     assert dispatcher.progress().answered == 2
     ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)

@@ -175,7 +175,7 @@ def test_waiting_ends_when_all_events_are_dropped() -> None:
     box.take(1)
     waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
     waiting.start()
-    time.sleep(0.1)  # The other thread may not wait yet. The test cannot observe this, but the result is the same.
+    time.sleep(0.1)  # The other thread may not be waiting yet, which the test cannot observe; the result is the same.
     box.clear("shutdown")
     waiting.join(20)
     assert not waiting.is_alive()

@@ -133,7 +133,7 @@ def test_filters_of_two_reporters_are_independent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["", " ", ";"])
 def test_an_empty_include_is_rejected(given: str) -> None:
-    """An empty include filter is rejected, because the reporter would receive no event without a message."""
+    """An empty include filter is rejected; otherwise, the reporter would silently receive no events."""
     with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), expected <scope>"):
         selection(includes=given)
     assert passes(selection(excludes=given), one("spark.job", "Commit"))

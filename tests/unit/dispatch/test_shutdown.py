@@ -1,4 +1,4 @@
-"""Tests that despite faulty reporters, a shutdown finishes in time and delivers every event of other reporters."""
+"""Tests that a shutdown with faulty reporters finishes in time and delivers every event of the other reporters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from misbehaving import KINDS, RELEASE, pipeline_with, release
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 
-#: Tolerance for stops after the deadline, in seconds.
+#: Maximum delay of a stop beyond its deadline, in seconds.
 _LATENESS = 0.1
 _PATIENCE = 0.5
-#: Processor time that the other reporters need before the deadline to deliver all events, in seconds.
+#: Seconds without stalls that the other reporters need before the deadline to deliver all events.
 _LEAST = 0.2
 _EVENTS = 600
 
@@ -41,7 +41,7 @@ def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
 
 
 def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
-    """Stop the dispatcher in time, and return for how many seconds the machine ran the test's processes."""
+    """Stop the dispatcher in time, and return the seconds before the deadline, excluding stalls of the machine."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)
@@ -52,7 +52,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
 def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
-    # A reporter that receives too little processor time before the deadline cannot deliver every event.
+    # If stalls leave too little time before the deadline, a reporter cannot deliver every event.
     if ran >= _LEAST:
         assert written == list(range(_EVENTS))
         assert (counters["good"].delivered, counters["good"].lost) == (_EVENTS, 0)

@@ -24,7 +24,7 @@ def test_the_final_numbers_are_reported_last() -> None:
 
     def earlier() -> dict[str, DeliveryCounters]:
         end.start()
-        # The final statistics must wait for this thread, although their own thread could run first.
+        # Let the other thread run first; its final statistics must still wait for this thread.
         end.join(0.2)
         return counters(5)
 

@@ -254,7 +254,7 @@ def test_writes_do_not_open_the_store() -> None:
 
 
 def test_answers_of_every_type_survive() -> None:
-    """As columns, answers of every type are unchanged after a msgpack round trip. Structs may be tuples or mappings."""
+    """Answers of every type yield the same columns after a msgpack round trip. Structs may be tuples or mappings."""
     kinds = {
         "text": (pa.string(), "ü"), "data": (pa.binary(), b"\x00"), "flag": (pa.bool_(), True),
         "whole": (pa.int32(), 5),

@@ -34,8 +34,8 @@ final class ConnectionTest {
   }
 
   /**
-   * A new context ends the sidecar of an earlier one whose end Spark did not report; that application's outcome is
-   * UNKNOWN.
+   * A new context ends the sidecar of an earlier context whose end Spark did not report. The outcome of the earlier
+   * application is UNKNOWN.
    */
   @Test
   void aNewContextEndsThePreviousSidecar() throws Exception {
@@ -85,7 +85,7 @@ final class ConnectionTest {
     }
   }
 
-  /** The next context settles the end of an application. The JVM's exit settles the last application. */
+  /** The next context settles a stopped application's outcome. The JVM's exit settles the last outcome. */
   @Test
   void aStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
     withDouble(

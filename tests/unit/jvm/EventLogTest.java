@@ -18,7 +18,7 @@ import org.slf4j.Logger;
 
 /** Tests of events in the driver's log. */
 final class EventLogTest {
-  /** Logger that records "level text" of each call. Each call needs a permit of the gate. */
+  /** Logger that records the level and text of each call. Each call waits for a permit of the gate. */
   static Logger logger(ConcurrentLinkedQueue<String> logged, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(

@@ -160,7 +160,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
   }
 
-  /** A full queue evicts written records before it drops unwritten records. A record in writing is kept. */
+  /** A full queue evicts written records before it drops unwritten records. A record that is being written is kept. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);

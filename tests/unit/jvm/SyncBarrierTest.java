@@ -44,7 +44,7 @@ final class SyncBarrierTest {
     running.set(false);
     reporter.join();
     is(queue.dropped() + " " + wrong, "0 []");
-    // Waits for single records would take at least ten seconds; the shares of the time limit add up to 4.5 s.
+    // Waiting for each record would take at least ten seconds; the shares of the time limit add up to 4.5 s.
     is(gate.spentAtTheEndMillis() < 9_000, true);
   }
 }

@@ -175,7 +175,7 @@ final class TotalsTest {
     is(values(totals, "duration_p50_ms", "duration_p95_ms", "duration_max_ms", "median_input_bytes"), "48128 329252864 1500063655 11005853696");
   }
 
-  /** Cores are integrated over time, from the executors' additions and removals. */
+  /** Core time sums each executor's cores times the time from its addition to its removal or the end. */
   @Test
   void coresAreIntegrated() throws Exception {
     Driver driver = new Driver(0);
@@ -225,7 +225,7 @@ final class TotalsTest {
     is(values(driver.only("application_totals"), "stages", "stages_failed"), "1 1");
   }
 
-  /** Both senders of records follow the settings, because the interface's default methods would ignore the settings. */
+  /** Both record senders override the interface's default methods, which would ignore the settings. */
   @Test
   void sendersOverrideTheDefaultsOfSettings() throws Exception {
     int defaults = 0;

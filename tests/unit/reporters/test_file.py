@@ -175,7 +175,7 @@ print(json.dumps(errors))
 
 
 def test_a_full_disk_leaves_no_partial_line_and_no_gap(tmp_path: Path) -> None:
-    """A partial write on a full disk is undone. When space is free, every event is written once and in order."""
+    """A partial write on a full disk is rolled back. When space is free, every event is written once and in order."""
     path = tmp_path / "events.jsonl"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], env=sidecar_environment(), capture_output=True, check=True
@@ -229,7 +229,7 @@ def test_a_folder_that_is_mounted_later_is_found(tmp_path: Path) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
-    """Replacement for flock that fails like a lock server during an outage."""
+    """Replace flock with a function that fails like a lock server during an outage."""
     lock = fcntl.flock
 
     def flock(descriptor: int, operation: int) -> None:

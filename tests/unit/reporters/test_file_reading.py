@@ -16,7 +16,7 @@ from spark_events.reporters.file import FileConfig, FileReporter
 
 
 def test_written_events_are_read(tmp_path: Path) -> None:
-    """`read` returns the events that the file reporter wrote, also from compressed files."""
+    """`read` returns the events that the file reporter wrote, including those in compressed files."""
     path, written = tmp_path / "events.jsonl", [event(n, "WARN", rows=n) for n in range(3)]
     reporter = FileReporter(FileConfig(str(path)))
     reporter.open()

@@ -20,7 +20,10 @@ def test_a_batch_resumes_after_a_failure() -> None:
 
 
 def test_rejected_events_are_reported_at_the_end_of_the_batch() -> None:
-    """The error raised after a batch contains both numbers and the last reason. The next batch starts at zero."""
+    """The error after a batch contains the rejected and total numbers and the last reason.
+
+    The next batch starts at zero.
+    """
     events = [event(n) for n in range(5)]
     batch = BatchProgress(events)
     while batch.left:

@@ -21,7 +21,7 @@ class Own(Reporter):
 
 
 class Builder:
-    """Double of PySpark's builder with the methods that `configure` uses."""
+    """Test double of PySpark's builder with the methods that `configure` uses."""
 
     def __init__(self, **options: str) -> None:
         self._options = {key.replace("_", "."): value for key, value in options.items()}

@@ -10,7 +10,7 @@ from spark_events.session import start as start_module
 
 
 class EndedJvm:
-    """Double of a JVM that exits between two calls. A real JVM cannot exit at an exact moment."""
+    """Test double of a JVM that exits between two calls. A real JVM cannot exit at an exact moment."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -306,7 +306,7 @@ def test_jobs_and_applications_have_limits() -> None:
     [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "topic 'clicks'"), (lambda n: n, None, "source 0")],
 )
 def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: str | None, subject: str) -> None:
-    """A backlog is overdue if it stays above the limit, per topic or for a source with a single number as offset."""
+    """A backlog that stays above the limit is overdue, per topic or for a source whose offset is a single number."""
     driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
     driver.start()
 
@@ -469,7 +469,7 @@ def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
 
 
 def test_24_hours_of_healthy_queries_cause_no_alarm() -> None:
-    """Healthy queries cause no alarm in 24 hours: idle, slow, infrequent, restarted, stateful or paused queries."""
+    """In 24 hours, healthy queries cause no alarm, whether idle, slow, infrequent, restarted, stateful or paused."""
     rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}
     rules |= {"events.deadline.lag": "1000", "events.deadline.application": "36h"}
     driver = Driver(rules)

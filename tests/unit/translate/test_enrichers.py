@@ -255,7 +255,7 @@ def test_a_file_of_another_format_or_schema_is_a_user_error(cause: str, error_cl
 
 
 def test_an_unreadable_file_is_not_a_user_error() -> None:
-    """A file that cannot be read because of an I/O error is not a user error, although the error class is equal."""
+    """A file that cannot be read because of an I/O error is not a user error, despite the same error class."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error. SQLSTATE: KD001\n"
         "\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: Connection reset\n\tat a.D.e(D.java:1)\n"

@@ -79,7 +79,7 @@ def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
 
 
 def test_a_released_executor_is_not_a_warning() -> None:
-    """If dynamic allocation releases an executor, the event has no warning severity."""
+    """If dynamic allocation releases an executor, the event is not a warning."""
     _, (event,) = translated([application_start(), removed(reason="Executor killed by driver.", tasks=0, stages=[])])
     assert (event.severity.value, event.attributes["spark.status.new"]) == ("DEBUG", "REMOVED")
 

@@ -16,8 +16,8 @@ from spark_events.translate.failure_classes import RETRY_USEFUL, UNKNOWN
 from spark_events.translate.failures import Diagnostics
 
 CORPUS = Path(__file__).parent / "fixtures" / "failures.jsonl"
-#: Sets of texts. The rules were written for the set "rules". Each later set was first measured, and then used to extend
-#: the rules.
+#: Sets of texts. The rules were written for the set "rules". Each later set first measured the rules and was then used
+#: to extend them.
 ROUNDS = ("rules", "first check", "second check", "third check")
 
 

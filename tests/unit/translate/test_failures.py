@@ -275,7 +275,7 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
     ],
 )
 def test_no_line_of_this_package_is_user_code(file: str) -> None:
-    """No line of this package counts as the user's code, neither in a checkout nor when shipped to executors."""
+    """Code of this package never counts as the user's code, in a checkout or shipped to executors."""
     found = Diagnostics().of_text(RAISED.format(file=file))
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 

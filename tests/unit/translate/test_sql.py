@@ -1,4 +1,4 @@
-"""Tests of SQL that fails in the driver: the event, and the use as the reason for an application's failure."""
+"""Tests of SQL that fails in the driver: its event, and its use as the reason for an application's failure."""
 
 from __future__ import annotations
 
@@ -204,5 +204,5 @@ def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
 
 
 def test_an_error_before_a_successful_end_of_the_shell_is_ignored() -> None:
-    """An error before a successful end of the shell is ignored, because a later statement succeeded."""
+    """An error is ignored if the shell later exits successfully, because a later statement succeeded."""
     assert failures(application_end("SPARK_SQL", exit_code=0, shell_error=SYNTAX)) == []

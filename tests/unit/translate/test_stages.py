@@ -146,7 +146,7 @@ def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
     ],
 )
 def test_stages_cancelled_after_their_job_are_not_reported(reason: str) -> None:
-    """A stage that is cancelled after the end of its job is not reported: it did not fail, or the job has the cause."""
+    """A stage cancelled after the end of its job is not reported: it did not fail, or the job's event has the cause."""
     assert translate(submitted(), completed(reason)) == []
 
 

@@ -100,7 +100,7 @@ def summaries(*records: dict[str, Any], config: TranslateConfig = AT_ONCE) -> li
 
 # --- thresholds ---------------------------------------------------------------------------------
 
-#: Totals that just reach the threshold, and therefore have the problem, and totals that just miss the threshold.
+#: For each problem: totals that just reach its threshold, and totals that just miss it.
 LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "skew": (
         {"duration_p50_ms": 6 * SECOND, "duration_max_ms": 30 * SECOND},
@@ -242,7 +242,7 @@ def test_a_wrong_price_is_an_error_in_the_settings(value: str) -> None:
     ],
 )
 def test_durations_have_two_units(millis: int, text: str) -> None:
-    """Durations are tested just below each change of the unit and at the change."""
+    """A duration has at most two units. The cases lie just below and at each change of units."""
     assert took(millis) == text
 
 
@@ -540,8 +540,9 @@ def queries_of(summary: Event) -> dict[str, dict[str, Any]]:
 
 @given(durations=st.lists(st.integers(1, 10_000_000), min_size=1, max_size=60))
 def test_numbers_of_a_query_equal_a_simple_computation(durations: list[int]) -> None:
-    """Batches and rows are exact. The quantiles p50 and p99 differ by at most 0.55 % and the rounding from the exact
-    value.
+    """Batches and rows are exact.
+
+    The quantiles p50 and p99 differ from the exact values by at most 0.55 % plus rounding.
     """
     records = [
         query_progress(batch, numInputRows=batch + 1, durationMs={"addBatch": 1, "triggerExecution": each})

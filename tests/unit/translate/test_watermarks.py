@@ -186,7 +186,7 @@ def test_repeated_idle_reports_make_one_event(query: Query) -> None:
 
 @pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
 def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
-    """The frequency of ticks, even without ticks, does not change the events, their ids or their order."""
+    """Events, their ids and their order do not depend on the frequency of ticks or on whether any occur."""
 
     def story(step: float | None) -> list[tuple[str, int]]:
         query, reported, now = Query(), [], 0.0
@@ -253,7 +253,10 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
 
 
 def test_under_max_no_source_holds_back_the_watermark() -> None:
-    """Under ``max``, the fastest source determines the watermark, so a source without rows is only idle."""
+    """Under ``max``, the fastest source determines the watermark.
+
+    A source without rows is idle and holds nothing back.
+    """
     _, reported = two_sources("max")
     assert edges(reported) == [("source", 1, "IDLE")]
     assert reported[0].severity is Severity.INFO
@@ -311,7 +314,7 @@ def test_rows_without_newer_event_time_name_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """If a query has no rows at all, as at night, it is idle without a warning."""
+    """If a query has no rows at all, for example at night, it is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -330,7 +333,7 @@ def test_one_row_before_silence_is_not_a_warning() -> None:
 
 
 def test_source_that_does_not_return_is_named() -> None:
-    """If one of two idle sources delivers rows, the query is ACTIVE, then IDLE again, with the idle source."""
+    """If one of two idle sources delivers rows, the query is ACTIVE, then IDLE because of the other source."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)

@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that represents another driver."""
+    """Yield a process that stands in for another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
 
@@ -173,7 +173,7 @@ def test_a_process_is_identified_while_it_runs(
     ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
 )
 def test_a_lock_of_a_dead_process_is_free(tmp_path: Path, text: str) -> None:
-    """A dead process's lock is free if its content is empty, from another version, or has a reused process id."""
+    """A dead process's lock is free if it is empty, comes from another version, or contains a reused process id."""
     claim(tmp_path, driver=text).release()
     again = claim(tmp_path, driver="another")
     assert again.folder.name == "audit.0"

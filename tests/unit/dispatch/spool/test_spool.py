@@ -343,7 +343,10 @@ def test_without_a_home_events_are_delivered_from_memory(
 def test_a_corrupt_file_is_renamed_counted_and_skipped(
     owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A corrupt file, even of a dead owner, is renamed, counted and skipped. Unknown contents are one lost event."""
+    """A corrupt file, even of a dead owner, is renamed, counted and skipped.
+
+    Unknown contents count as one lost event.
+    """
     owners = [owner() for _ in range(3)]
     files = [one.file for one in owners]
     for number, one in enumerate(owners):

@@ -66,7 +66,7 @@ class Both(TypedDict):
 
 
 class Missing(TypedDict):
-    value: Nowhere  # type: ignore[name-defined]  # noqa: F821 — what is tested
+    value: Nowhere  # type: ignore[name-defined]  # noqa: F821 — the case under test
 
 
 _PLACE = "struct<city:string,zone:bigint>"

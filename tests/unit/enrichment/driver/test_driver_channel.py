@@ -21,7 +21,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 10
-#: Bytes that differ from the stop message and from all bytes that are derived from the stop message.
+#: Bytes other than the stop message and anything derived from it.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
 
@@ -219,7 +219,7 @@ def test_other_tasks_are_not_notified(channel: DriverChannel, second: TaskAttemp
     ],
 )
 def test_a_client_without_the_secret_has_no_effect(channel: DriverChannel, greeting: bytes) -> None:
-    """A connection without the secret is closed after as many bytes as a hello message contains."""
+    """A connection without the secret is closed once it has sent as many bytes as a hello message contains."""
     with connected_and_registered(channel, FIRST) as task:
         with contextlib.suppress(ConnectionError):
             assert received(connected(channel.address, greeting)) == b""
@@ -308,7 +308,7 @@ def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -
 
 
 class KnownSession:
-    """Double of a driver session with known attempts of stages and known blocks of partitions."""
+    """Test double of a driver session with known attempts of stages and known blocks of partitions."""
 
     def __init__(self, attempts: dict[int, int], blocks: list[int], speculates: str | None) -> None:
         self.attempts, self.blocks, self.asked = attempts, blocks, 0

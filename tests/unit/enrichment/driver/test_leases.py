@@ -35,7 +35,7 @@ def ignored() -> None:
 
 
 def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
-    """When a task ends, it returns its calls in flight, and the driver leases them to another task."""
+    """When a task ends, it returns its permitted calls in flight, and the driver leases them to another task."""
     limits = JobLimits(in_flight=2)
     first, second = JobShare(limits, None), JobShare(limits, None)
 
@@ -122,7 +122,7 @@ def test_an_ask_cannot_be_repeated() -> None:
 
 @pytest.mark.parametrize("is_refused", [True, False])
 def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refused: bool) -> None:
-    """If no connection opens, or if the connection closes, the task continues without the driver, with the reason."""
+    """If no connection opens, or if it closes, the task learns the reason and continues without the driver."""
     reason: Future[str] = Future()
 
     async def alone(why: str) -> None:
@@ -172,7 +172,10 @@ def test_an_error_of_the_ledger_ends_the_calls() -> None:
 
 
 def test_places_are_returned_only_in_larger_numbers() -> None:
-    """Calls in quick succession do not send one request each. The last call returns all calls in flight."""
+    """Calls in quick succession share lease requests.
+
+    When all calls have ended, the task returns its permitted calls.
+    """
     limits, asks = JobLimits(in_flight=32), []
     ledger, returned = Ledger(limits), asyncio.Event()
 
@@ -205,7 +208,10 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
 
 @pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])
 def test_a_connection_with_leases_buffers_whole_asks(ledger: Ledger | None, small: bool) -> None:
-    """The buffer holds a whole request. With the small buffer for hello messages, asyncio would pause each time."""
+    """With leases, the buffer holds a whole request.
+
+    With the buffer for hello messages, asyncio would pause reading at each request.
+    """
     seen: Future[str] = Future()
 
     class Channel(DriverChannel):

@@ -23,7 +23,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """Double of Java's SparkConf."""
+    """Test double of Java's SparkConf."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
         (frame({**CORES}, now=4, partitions=None), 8),
         (frame(TEN, now=4, partitions=None, master=STANDALONE), 4),
         (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
-        # All possible cores are counted. If the sizes of executors and tasks are known, only whole ones are counted.
+        # All possible cores count. If executor or task sizes are known, only whole executors and whole tasks count.
         (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
         (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
         (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
@@ -145,7 +145,7 @@ def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | 
     ],
 )
 def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
-    """Requested executors are counted before they register. Otherwise, each would exceed a running batch's rate."""
+    """Requested executors are counted before they register. Otherwise, each would push a batch above its rate."""
     assert tasks_at_a_time(df, Plan(fn), None) == tasks
 
 
@@ -184,7 +184,7 @@ def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: 
 
 
 def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
-    """A rate with an unknown number of tasks is rejected, because each new executor would exceed the rate."""
+    """A rate with an unknown number of tasks is rejected, because each new executor would push the calls above it."""
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
     with pytest.raises(
@@ -224,7 +224,7 @@ def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> Non
 
 
 class OverConnect:
-    """Double of a Spark Connect DataFrame, whose server has six task slots."""
+    """Test double of a Spark Connect DataFrame whose server has six task slots."""
 
     def __init__(self, session: str) -> None:
         self.jobs = 0

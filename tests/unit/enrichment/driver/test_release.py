@@ -67,7 +67,7 @@ def test_a_late_end_of_an_earlier_run_is_ignored(calls: Calls) -> None:
 
 
 def test_a_batch_that_settles_after_its_query_ended_is_released(calls: Calls) -> None:
-    """A batch that settles after its query has stopped, because calls were in flight at the stop, is released."""
+    """A batch whose calls were still in flight when its query stopped is released once it settles."""
     held = Held()
     held.begin(DF, FIRST)
     held.end(FIRST, 0)

@@ -74,7 +74,7 @@ def test_the_event_has_the_usage_and_its_cost(price: float | None) -> None:
 
 
 def test_the_event_names_the_limits() -> None:
-    """The milliseconds of all partitions are added by limit, the longest first."""
+    """The event contains the milliseconds of each limit, summed over all partitions, longest first."""
     reports = []
     for part, limited in enumerate([{"budget": 1.5, "upstream": 0.25}, {"max_in_flight_job": 2.0, "budget": 1.0}]):
         counts = EngineCounts()

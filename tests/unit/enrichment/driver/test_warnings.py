@@ -17,7 +17,7 @@ APPLICATIONS = itertools.count()
 
 
 class Conf:
-    """Double of a session's settings without defaults. Reading some settings raises an error."""
+    """Test double of session settings that have no defaults. Reading the hidden setting raises an error."""
 
     def __init__(self, settings: Mapping[str, str], hidden: str = "") -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ def test_workers_without_reuse_cause_a_warning_with_the_loss(
 
 
 def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """If workers keep no state except, for example, a rate limit, no warning is logged."""
+    """If workers keep no state other than a rate limit, no warning is logged."""
     retry = Retry(honor_retry_after=False)
     warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []

@@ -168,7 +168,7 @@ def test_an_exit_in_the_policy_of_a_resource_fails_the_rows() -> None:
 def test_on_result_rejects_answers() -> None:
     """If ``on_result`` rejects an answer, the row is retried.
 
-    After the last attempt, the row fails with this reason.
+    After the last attempt, the row fails with the rejection as its reason.
     """
     policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
     assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
@@ -188,7 +188,7 @@ def test_the_back_off_grows_from_initial_to_max(witness: Witness) -> None:
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
     for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
-        assert least - 0.005 <= after - before  # Timers may fire early, by the resolution of the clock.
+        assert least - 0.005 <= after - before  # Timers may fire early by the clock's resolution.
         assert witness.took(before, after) < least + 0.2
 
 
@@ -242,7 +242,7 @@ def test_a_back_off_beyond_total_timeout_fails_the_row_at_once(witness: Witness)
 
 
 def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
-    """A timeout in the function, for example by asyncio.wait_for, counts as a timeout of the attempt."""
+    """A timeout in the function, for example from asyncio.wait_for, counts as a timeout of the attempt."""
 
     async def fn(row: int) -> None:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)

@@ -1,4 +1,4 @@
-"""Tests of the classification of errors raised by databases and SDKs, with doubles of missing libraries."""
+"""Tests of the classification of errors raised by databases and SDKs, with test doubles of missing libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_events.enrichment.settings import Retry
 def double(path: str, text: str = "x", **attributes: Any) -> Exception:
     """Return an exception whose class has this module and name.
 
-    Several paths mean a class and its base classes.
+    Several paths name a class and its base classes, in this order.
     """
     kind: type[Exception] = Exception
     for one in reversed(path.split()):
@@ -133,5 +133,5 @@ POOL = Verdict(retryable=True, timeout=True)
     ids=lambda one: f"{type(one).__name__}-{one}" if isinstance(one, Exception) else "",
 )
 def test_errors_are_classified_by_type_and_code(error: Exception, verdict: Verdict) -> None:
-    """Errors are retried if their type and code mean a temporary failure. A rejection counts as an answer."""
+    """Errors are retried if their type and code indicate a temporary failure. A rejection counts as an answer."""
     assert judge(error, Retry()) == verdict

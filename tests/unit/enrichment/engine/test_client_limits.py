@@ -27,7 +27,7 @@ class Holder:
 
 
 class Pool:
-    """Double of the pool in psycopg, which is not installed."""
+    """Test double of the pool in psycopg, which is not installed."""
 
     max_size = 100
 

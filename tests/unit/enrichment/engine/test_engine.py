@@ -1,4 +1,4 @@
-"""Tests of the engine: order, limits, failures as data, and stops."""
+"""Tests of the engine: ordering, limits, failures as data, and stopping."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
 
 
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
-    """An error in the loop's thread, as for an unhashable key, is raised to the caller and does not block the run."""
+    """An error in the loop's thread, such as an unhashable key, is raised to the caller and does not hang the run."""
     with pytest.raises(TypeError, match="unhashable"):
         Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
@@ -388,7 +388,7 @@ def test_a_call_that_blocks_the_loop_is_logged(caplog: pytest.LogCaptureFixture)
 
 
 def slow_module(folder: Path, name: str) -> None:
-    """Write a module whose import takes longer than a call may block the loop."""
+    """Write a module whose import exceeds the time that a call may block the loop."""
     folder.joinpath(f"{name}.py").write_text("import threading\nthreading.Event().wait(1.5)\n", encoding="utf-8")
 
 

@@ -126,7 +126,7 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
 def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Consecutive tasks keep the distance of the rate, in one process or in several processes without shared state."""
+    """Consecutive tasks keep the interval of the rate, in one process or in several processes without shared state."""
     workers: list[process.Process] = []
     for _ in range(processes):
         monkeypatch.setattr(process, "_process", None)
@@ -243,7 +243,7 @@ def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -
 
     (failure,) = Run(fn, retry=Retry(initial=0.2, jitter=0), timeout=1, total_timeout=1).of([0])
     assert (failure.kind, failure.attempts) == ("throttled", 3)
-    # Timers of an event loop may fire early, by the resolution of the loop's clock.
+    # Timers of an event loop may fire early by the resolution of the loop's clock.
     assert times[1] - times[0] >= 0.19
     assert times[2] - times[1] >= 0.39
 

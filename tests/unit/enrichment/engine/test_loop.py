@@ -1,4 +1,4 @@
-"""Tests of the event loop of a worker process, which no call can stop for other calls."""
+"""Tests of a worker process's event loop, which a call cannot stop for other calls."""
 
 from __future__ import annotations
 

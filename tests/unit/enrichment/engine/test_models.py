@@ -66,7 +66,7 @@ def test_a_rejection_names_fields_and_no_values() -> None:
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_invalid_answers_are_retried_on_demand(bulk: bool) -> None:
-    """With on_invalid, an invalid answer is a failed attempt, even in a bulk call. Only its row may finally fail."""
+    """With on_invalid, an invalid answer is a failed attempt, even in a bulk call, and at most its own row fails."""
     attempts: Counter[int] = Counter()
 
     def answer(row: int) -> dict[str, Any]:

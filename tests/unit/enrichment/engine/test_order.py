@@ -1,4 +1,4 @@
-"""Tests, without the engine's threads, of the order in which the engine yields rows."""
+"""Tests of the order in which the engine yields rows. The tests do not use the engine's threads."""
 
 from __future__ import annotations
 

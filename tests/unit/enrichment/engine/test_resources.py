@@ -83,7 +83,7 @@ def test_any_exception_of_the_opener_is_reported(error: BaseException) -> None:
 
 
 def test_a_failure_after_several_attempts_has_the_duration_of_opening() -> None:
-    """The failure contains the duration of the attempts to open the resource, and no attempts of the row."""
+    """The failure contains the duration of the attempts to open the resource, but counts no attempt of the row."""
     (failure,) = Run(use, resource=Opener(*[ConnectionRefusedError("x")] * 4), retry=Retry(initial=0.05)).of([1])
     assert (failure.attempts, failure.elapsed) == (0, 0.0)
     assert re.search(r"cannot be opened \(4 attempts in (0\.[3-9]|[1-9][\d.]+) s\): x", failure.message)

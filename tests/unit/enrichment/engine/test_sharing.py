@@ -223,7 +223,7 @@ def test_bulk_calls_are_full_across_chunks() -> None:
 
 
 def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
-    """An incomplete bulk call does not wait for slow input: a pause of the input starts the call."""
+    """An incomplete bulk call does not wait for slow input: it starts as soon as the input pauses."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -246,7 +246,7 @@ def test_an_incomplete_bulk_call_does_not_wait_for_slow_input() -> None:
 
 
 def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
-    """If the bulk size exceeds the buffer, a full buffer of rows is called without waiting for further rows."""
+    """If the bulk size exceeds the buffer, a full buffer starts a call without waiting for further rows."""
 
     async def fn(rows: list[int]) -> list[int]:
         return rows
@@ -273,7 +273,7 @@ def test_an_exception_as_result_fails_only_its_row() -> None:
 
 @pytest.mark.parametrize("broken", ["on_result", "on"])
 def test_a_retry_policy_that_raises_fails_only_its_row(broken: str) -> None:
-    """If a retry policy raises, only its row fails, even after rows with answers, and the run ends."""
+    """If a retry policy raises for one row of a bulk call, only this row fails, even after answered rows."""
 
     def raises(given: Any) -> bool:
         if given == 3 or isinstance(given, OSError):

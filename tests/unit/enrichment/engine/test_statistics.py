@@ -38,7 +38,7 @@ def test_quantiles_of_many() -> None:
 
 
 def test_the_counters_add_up() -> None:
-    """The rows, calls and retries of all tasks add up to the attempts. Maximum values are not added."""
+    """The counters of all tasks are added up, except maximum values. Attempts are calls plus retries."""
 
     async def fn(row: int, ctx: Any) -> int:
         await asyncio.sleep(0.001)

@@ -44,7 +44,7 @@ def urllib_status(status: int, **headers: str) -> Exception:
 
 
 class BaseExceptionGroup(Exception):
-    """Double of Python 3.11's class, with the same name and attributes."""
+    """Test double of Python 3.11's class, with the same name and attributes."""
 
     def __init__(self, *exceptions: BaseException) -> None:
         super().__init__(f"unhandled errors in a TaskGroup ({len(exceptions)} sub-exceptions)")
@@ -52,7 +52,7 @@ class BaseExceptionGroup(Exception):
 
 
 class Group(BaseExceptionGroup):
-    """Double of ``ExceptionGroup``."""
+    """Test double of ``ExceptionGroup``."""
 
 
 SILENT = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)

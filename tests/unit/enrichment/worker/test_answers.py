@@ -129,7 +129,7 @@ def test_a_value_that_raises_fails_its_row(answer: Any, message: str) -> None:
 def test_timestamps_need_a_time_zone_and_local_times_have_no_time_zone() -> None:
     """Timestamps need a time zone, and local times must not have a time zone.
 
-    Arrow would convert both as UTC, without an error.
+    Arrow would silently treat both as UTC.
     """
     aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
@@ -248,7 +248,10 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_no_value_is_converted_with_loss(kind: Any, bad: Any, field: str, given: str) -> None:
-    """No value is converted with loss. Arrow would truncate fractions and times, overflow numbers and drop fields."""
+    """Lossy conversions are rejected.
+
+    Arrow would truncate fractions and times, let numbers overflow and drop fields.
+    """
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
@@ -345,7 +348,7 @@ def test_structs_of_one_column_may_be_tuples_and_dictionaries(kind: Any, values:
 def test_a_simple_answer_is_checked_without_an_array(
     kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simple answer is checked without an Arrow array, because building one between two calls takes too long."""
+    """A simple answer is checked without an Arrow array, because building an array between two calls takes too long."""
     one = AnswerWriter(pa.schema([("s", kind)]))
     assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
     assert one.misfit({}) is not None

@@ -51,7 +51,7 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
 def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
-    """The plan limits the number of held rows, for any size of Spark's batches, and does not change the order."""
+    """For any size of Spark's batches, the plan limits the number of held rows without changing their order."""
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
     assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
     assert 0 < counted["buffer_rows"] <= rows
@@ -199,7 +199,7 @@ def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
-    """A string that is not UTF-8 in an exception, in its type's name or in its code's path fails only the row."""
+    """If an exception's message, its type's name or its code's path is not valid UTF-8, only the row fails."""
 
     async def fn(row: Any) -> Mapping[str, int]:
         if row.id == 1:
@@ -215,7 +215,7 @@ def test_text_that_is_not_utf_8_in_an_exception_fails_only_its_row() -> None:
 
 
 def test_errors_of_the_replay_store_are_reported(tmp_path: Path) -> None:
-    """Errors raised by the replay store are reported and affect no answer, because the store only saves calls."""
+    """Errors raised by the replay store are reported and affect no answer, because the store only avoids calls."""
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)

@@ -296,7 +296,7 @@ def test_committed_batches_are_cleared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
 def test_no_query_name_leads_outside_the_store(tmp_path: Path, query: str) -> None:
-    """No query name refers to files outside the store, because the store deletes files."""
+    """No query name can refer to files outside the store, because the store deletes files."""
     folder = tmp_path / "a" / "store"
     for sibling in (tmp_path / "0", tmp_path / "a" / "0"):
         sibling.mkdir(parents=True)

@@ -234,7 +234,7 @@ ZONES = {
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("deep", [False, True])
 def test_zones_unknown_to_python_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
-    """A time zone that Python does not know fails no row and changes no key: offsets are kept; others become UTC."""
+    """A time zone unknown to Python fails no row and changes no key: offsets are kept; other zones become UTC."""
     moments = [1_769_860_800_123_456, 0, None]
 
     def batch_in(zone: str) -> pa.RecordBatch:

@@ -40,7 +40,7 @@ URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20
     ],
 )
 def test_secrets_are_masked(quoted: str) -> None:
-    """All parts of the URL except the host, the values of headers, and the encoded login are masked."""
+    """Header values, the encoded login, and all parts of the URL except its host are masked."""
     headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
     given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
     hidden = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")

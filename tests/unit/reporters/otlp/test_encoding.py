@@ -107,7 +107,10 @@ def test_an_attribute_named_like_a_field_is_omitted() -> None:
 
 
 def test_the_environment_and_settings_override_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings override the SDK's variables, and these override the application's values. Detectors run."""
+    """Settings override the SDK's variables, and these override the application's values.
+
+    Resource detectors also run.
+    """
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=env,team=a%20b,host.name=env")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by env")
     monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process")

@@ -120,7 +120,7 @@ def test_settings_override_variables() -> None:
 
 
 def test_the_variables_select_the_protocol_and_the_certificates() -> None:
-    """The variables select the protocol. With OpenTelemetry's exporter, an import selects the protocol."""
+    """The variables select the protocol. In OpenTelemetry, the imported exporter determines the protocol."""
     names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")

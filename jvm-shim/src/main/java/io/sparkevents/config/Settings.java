@@ -73,7 +73,7 @@ public final class Settings {
   public final long outcomeTimeoutMillis;
   public final long startTimeoutMillis;
   public final long stallTimeoutMillis;
-  /** Minimum time between two records of a running application's totals; 0 for only one record, when it ends. */
+  /** Minimum time between two records of a running application's totals; 0 for only the final record. */
   public final long summaryIntervalMillis;
   /** Whether successful jobs and stages of micro-batches cause events. Also true if the shim cannot decide. */
   public final boolean reportsMicroBatches;

@@ -113,7 +113,7 @@ public final class InProcess implements RecordSink {
   /**
    * Returns the next lines; waits up to {@code millis} for a line. Only one thread may call this method.
    *
-   * @return no bytes if there was no record, null after the goodbye message or the end
+   * @return an empty array if there was no record, null after the goodbye message or the end of the stream
    */
   public byte[] fetch(long millis) throws IOException, InterruptedException {
     if (goodbye || ended.getCount() == 0) {
@@ -174,7 +174,7 @@ public final class InProcess implements RecordSink {
   /** Stops the stream: delivers all events so far, then sends the goodbye message. Called by Python. */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
-      // Begin the shutdown timeout here, so that waits for answers are limited as when the application ends.
+      // Start the shutdown timeout here, so that it limits waits for answers, as when the application ends.
       setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
@@ -210,7 +210,7 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * Waits until Python has finished or its connection has closed, because a killed interpreter sends no last message.
+   * Waits until Python has finished or its connection has closed; a killed interpreter sends no last message.
    */
   private void awaitEnd() throws InterruptedException {
     while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {

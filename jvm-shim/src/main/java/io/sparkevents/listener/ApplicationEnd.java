@@ -28,7 +28,7 @@ public final class ApplicationEnd {
     this.ending = ending;
   }
 
-  /** Collects the evidence in the JVM while Spark posts its event that the application has ended. */
+  /** Collects the evidence in the JVM while Spark posts its event of the end. */
   public static ApplicationEnd of(SparkListenerApplicationEnd event) {
     return observe(event.time(), sparkExitCode(event));
   }

@@ -21,7 +21,7 @@ public enum ApplicationOutcome {
   UNCAUGHT_EXCEPTION,
   /** spark-submit exits because its program failed. */
   PROGRAM_FAILED,
-  /** After the program, spark-submit itself stops the context, for example on Kubernetes. */
+  /** After the program has ended, spark-submit stops the context, for example on Kubernetes. */
   SUBMIT_STOPPED,
   /** Spark stopped itself: one of its threads failed, or the cluster manager abandoned the application. */
   SPARK_STOPPED,

@@ -82,7 +82,7 @@ public final class ApplicationTotals {
     return ended;
   }
 
-  /** Sets the number of the executors' cores, valid from this time on. */
+  /** Sets the number of executor cores, valid from this time on. */
   void cores(long now, long time) {
     coreMillis = coreMillis(time);
     coresSince = Math.max(coresSince, time);

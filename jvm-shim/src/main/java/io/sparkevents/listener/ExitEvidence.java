@@ -84,7 +84,7 @@ public final class ExitEvidence {
     return null;
   }
 
-  /** The stacks cannot show this exception after main has ended, so the handler stores it. */
+  /** Stores an exception that leaves main, because the stacks do not show it after main has ended. */
   private static void watchMain() {
     Thread main = firstThread();
     if (main != null) {

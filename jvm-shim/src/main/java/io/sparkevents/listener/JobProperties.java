@@ -22,8 +22,8 @@ public final class JobProperties {
 
   private final Redaction redaction;
   /**
-   * Last value of each key; {@link #lastWritten} contains its redacted form. Most values repeat from job to job, and
-   * applying the pattern takes longer than all other work for a record. Used by the writer thread only.
+   * Last value of each key; {@link #lastWritten} caches its redacted form, because most values repeat from job to job,
+   * and applying the pattern takes longer than all other work for a record. Used by the writer thread only.
    */
   private final String[] last = new String[KEYS.length];
   private final String[] lastWritten = new String[KEYS.length];

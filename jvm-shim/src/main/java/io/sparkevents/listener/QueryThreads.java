@@ -86,7 +86,7 @@ public final class QueryThreads {
       }
       Map<String, Object> sample = new LinkedHashMap<>();
       sample.put("run_id", runId);
-      // Time of the first sample since which the query has been working without interruption.
+      // Time of the first sample of the current, uninterrupted period of work.
       sample.put("busy_since", busy.getOrDefault(runId, 0L));
       sample.put(
           "continuous",

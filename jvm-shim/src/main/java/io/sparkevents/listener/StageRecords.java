@@ -28,7 +28,7 @@ public final class StageRecords {
   private final int mostFailures;
 
   /**
-   * @param destination receives the changes of status; the methods return all other records
+   * @param destination receives the records of status changes; the methods return all other records
    */
   public StageRecords(SparkConf conf, JobProperties properties, ApplicationTotals totals, RecordSink destination) {
     this.totals = totals;

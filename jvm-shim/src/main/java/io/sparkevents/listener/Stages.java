@@ -19,9 +19,9 @@ import org.apache.spark.storage.BlockManagerId;
  * records.
  *
  * <p>If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with
- * the time at which the task had finished, not the time of the loss. Therefore the record waits for the next event with
- * a suitable time: the executor's removal, or the next start or completion of a task in the attempt. A replay follows
- * the same rule ({@code tasks.py}).
+ * the time at which the task had finished, not the time of the loss. Therefore the record stays pending until the next
+ * event with a suitable time: the executor's removal, or the next start or completion of a task in the attempt. A
+ * replay follows the same rule ({@code tasks.py}).
  *
  * <p>Used by the listener thread only. The start or completion of a task costs one array access: the last attempt is
  * cached, because consecutive events usually concern the same stage.
@@ -229,7 +229,7 @@ public final class Stages {
     }
   }
 
-  /** Sends the records that waited for the removal of this executor. */
+  /** Sends the records pending on this executor's removal. */
   public void executorRemoved(String executor, long time) {
     removedExecutors.put(executor, time);
     for (Attempt attempt : attempts.values()) {
@@ -261,7 +261,7 @@ public final class Stages {
     return last;
   }
 
-  /** Sends the record that waited for its time, with this time. */
+  /** Sends the pending record, if any, with this time. */
   private void date(Attempt attempt, long time) {
     if (attempt.lostExecutor != null) {
       attempt.lostExecutor = null;

@@ -41,7 +41,7 @@ public final class Statistics {
           .map(String::valueOf)
           .filter(key -> COUNTERS.contains(key) || key.startsWith(DROPPED_FOR))
           .forEach(key -> before.put(key, count(key)));
-      // If a sidecar died before it sent counters, keep the breaker state that it received at its start.
+      // If a sidecar died before it sent counters, keep the breaker state that the sidecar received on startup.
       if (!now.isEmpty()) {
         before.put(BREAKER, (long) breakerState());
       }

@@ -4,8 +4,8 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Map that removes its oldest entry beyond a limit; without a limit, entries would remain forever if Spark drops their
- * end events.
+ * Map that removes its oldest entry when it exceeds a limit; without a limit, entries would remain forever if Spark
+ * drops their end events.
  */
 public final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
   private static final long serialVersionUID = 1;

@@ -36,21 +36,21 @@ public final class HandoffQueue {
   /** Remaining number of polls before the writer sleeps. */
   private int pollsLeft;
   private boolean asleep;
-  /** Whether the writer must not wait, because a thread woke it while it was busy. */
+  /** Whether a thread woke the writer while the writer was busy; if so, the writer skips its next wait. */
   private boolean woken;
   /** Number of threads that wait for progress. */
   private int waiting;
   private volatile boolean wasNearlyFull;
   private long lastSeq;
-  /** Up to this record number, all reporters have answered. */
+  /** Number of the newest record up to which all reporters have answered. */
   private long answeredThrough;
-  /** Up to this record number, the current sidecar has read the records. */
+  /** Number of the newest record that the current sidecar has read. */
   private long readThrough;
   /** Time of the sidecar's last read, or of the first unread record if that time is later. */
   private long unreadSinceNanos;
   private long unconfirmed;
 
-  /** @param prompt whether to wake the writer for each record, because a thread waits for most records */
+  /** @param prompt whether the writer is woken for each record, as needed if a thread waits for most records */
   public HandoffQueue(int capacity, boolean prompt) {
     this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
   }
@@ -189,7 +189,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Wakes the threads that wait for progress; if there are none, the writer is not woken either. */
+  /** Wakes the threads that wait for progress. Without such threads, skips notifyAll, which would wake the writer. */
   private void notifyWaiting() {
     if (waiting > 0) {
       notifyAll();

@@ -27,7 +27,7 @@ public class Record {
     ACCOUNT
   }
 
-  /** Rank of a subject in the {@link RestoreState}. Beyond the limit, subjects of the first rank are removed first. */
+  /** Rank of a subject in the {@link RestoreState}. Beyond the limit, subjects of the lowest rank are removed first. */
   public enum Rank {
     /** A query run that has ended, or a subject whose end event was dropped while its start was still in the queue. */
     OVER,

@@ -34,8 +34,8 @@ final class RecordQueue {
   }
 
   /**
-   * Maximum number of records to evict or remove while holding the lock once, because the listener thread waits for the
-   * lock.
+   * Maximum number of records to evict or remove per acquisition of the lock, because the listener thread may be
+   * waiting for it.
    */
   private static final int SLICE = 32;
   private static final int LEAST_EVICTED = 64;
@@ -56,7 +56,7 @@ final class RecordQueue {
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
   private final int mostEvicted;
-  /** Number of the oldest evicted records by kind, for those beyond {@link #mostEvicted}. */
+  /** Counts by kind of the oldest evicted records, which exceeded {@link #mostEvicted}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 

@@ -19,7 +19,10 @@ public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
-  /** Records of each subject, by the subject's lowest rank; the least recently updated subject comes first. */
+  /**
+   * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
+   * first.
+   */
   private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
 
   public RestoreState() {
@@ -54,7 +57,7 @@ public final class RestoreState {
     }
   }
 
-  /** Adds a record. It replaces older records of the same kind, or all older records if it begins a new account. */
+  /** Adds a record. It replaces older records of the same kind, or all older records if the subject begins anew. */
   private static void add(List<Record> known, Record record) {
     boolean isOutdated = false;
     for (Record other : known) {

@@ -27,9 +27,9 @@ import org.slf4j.LoggerFactory;
 public final class SyncBarrier {
   private static final Logger LOG = LoggerFactory.getLogger(SyncBarrier.class);
 
-  /** Added to the timeout, because the sidecar looks for late reporters only several times a second. */
+  /** Added to the timeout, because the sidecar checks for late reporters only several times a second. */
   private static final long GRACE_MILLIS = 500;
-  /** Interval between checks whether the application is ending. */
+  /** Interval between checks of whether the application is ending. */
   private static final long LOOK_MILLIS = 100;
 
   private final HandoffQueue queue;
@@ -38,8 +38,8 @@ public final class SyncBarrier {
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
   /**
-   * False if the settings contain no guaranteed reporter: in this case, the barrier does not wait before the sidecar is
-   * ready.
+   * Whether the settings may require a wait (dispatcher type sync, or a guaranteed reporter); if not, the barrier never
+   * waits.
    */
   private final boolean mayWait;
   /** Kinds of records to wait for; null for all. */
@@ -51,8 +51,8 @@ public final class SyncBarrier {
   private volatile long spentAtTheEndNanos;
 
   /**
-   * Creates a barrier. If the settings allow a wait, the barrier waits for all kinds until the sidecar has sent the
-   * list of kinds.
+   * Creates a barrier. If the settings may require a wait, the barrier waits for all kinds until the sidecar has sent
+   * the list of kinds.
    *
    * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */

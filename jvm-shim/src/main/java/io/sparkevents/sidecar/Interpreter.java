@@ -50,7 +50,7 @@ public final class Interpreter {
 
   /**
    * Returns the candidates in the order in which the launcher tries them. If the user sets {@code spark.events.python},
-   * this interpreter is the only candidate.
+   * that interpreter is the only candidate.
    */
   public static List<Interpreter> candidates(Settings settings, SparkConf conf, Map<String, String> environment) {
     if (!settings.python.isEmpty()) {

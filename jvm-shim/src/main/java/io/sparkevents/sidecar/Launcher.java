@@ -11,7 +11,7 @@ import java.util.function.Consumer;
 
 /** Finds a Python interpreter that can run the sidecar, and starts the sidecar. Used by the supervisor thread. */
 final class Launcher {
-  /** Error: no candidate became a ready sidecar. The message contains advice for the user. */
+  /** Thrown if no candidate becomes a ready sidecar; the message contains advice for the user. */
   static final class StartFailure extends Exception {
     private static final long serialVersionUID = 1;
 

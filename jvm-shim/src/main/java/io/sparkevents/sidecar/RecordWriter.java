@@ -40,7 +40,7 @@ public final class RecordWriter {
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
-  /** Kinds of records for which an error in writing a record has already been logged. */
+  /** Kinds of records for which a write error has already been logged. */
   private final Set<String> unwritableKinds = new HashSet<>();
 
   public RecordWriter(HandoffQueue queue, Deadline deadline) {
@@ -90,7 +90,7 @@ public final class RecordWriter {
    * Writes the restore state for a sidecar that is starting.
    *
    * <p>The sidecar receives the restore state before it is ready. If the driver dies while the sidecar starts, only the
-   * sidecar can report this.
+   * sidecar can report the death.
    */
   public void restore(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {

@@ -23,7 +23,7 @@ import org.slf4j.LoggerFactory;
  */
 public final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
-  /** Time limit for the supervisor thread to end after the process that blocked the thread was killed. */
+  /** Time limit for the supervisor thread to end once the process that blocks it has been killed. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
   /** Longest pause before a restart of the sidecar while the application is ending. */
@@ -75,7 +75,7 @@ public final class Sidecar {
     return restarts.count();
   }
 
-  /** Waits until the sidecar is ready; returns the reason if it is not, or null. */
+  /** Waits until the sidecar is ready; returns the reason if it fails to start, or null. */
   public String awaitStarted() throws InterruptedException {
     return firstStart.await(launcher.patience(), TimeUnit.MILLISECONDS)
         ? failure
@@ -168,7 +168,7 @@ public final class Sidecar {
       process.end(deadline.millisLeft());
       return "ended (" + process.describeExit() + ")";
     } catch (Launcher.StartFailure unready) {
-      // An interpreter that has run a sidecar can run one again, because the cause may be temporary.
+      // Allow a restart if the cause may be temporary: a sidecar has run before, or the last one was killed.
       if (ready || (unready.wasKilled && !deadline.hasPassed())) {
         return "did not start (" + unready.objections + ")";
       }
@@ -182,7 +182,7 @@ public final class Sidecar {
         // result.
         throw defect;
       }
-      // A defect, such as a short lack of memory, may cost one sidecar, but not all events of the application.
+      // A defect, such as a temporary lack of memory, must cost at most one sidecar, not all events of the application.
       LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
       launcher.process().end(deadline.millisLeft());
       return "was killed after a defect in the shim: " + Failures.describe(defect);
