@@ -26,8 +26,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--install",
         type=Path,
         metavar="DIR",
-        help="copy the jar to DIR and print the path of the copy, which stays valid for other Python versions and "
-        "after the package is uninstalled; repeat after each upgrade",
+        help="copy the jar to DIR and print the lines with the path of the copy, which stays valid for other Python "
+        "versions and after the package is uninstalled; repeat after each upgrade",
     )
     parser.set_defaults(run=_run)
 
