@@ -1,7 +1,7 @@
 """Compare the reports of Spark and each tool about ten ways in which an application ends.
 
 Each tool observes the same ten programs, one run per program and tool, with spark-submit in client mode and the tool's
-output in a file. The report of Spark itself is the exit code of spark-submit; for the event log, the answer of the
+output in a file. Spark's own report is the exit code of spark-submit; for the event log, the answer of the
 history server also counts. A report is
 
 - right (✓) if it contains the application's outcome: finished, or failed (for a killed driver also: killed);

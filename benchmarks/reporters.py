@@ -85,7 +85,7 @@ def rate(deliver: Deliver) -> Rate:
 
 
 def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[], None] = lambda: None) -> None:
-    """Measure both sides alternately, and print their medians and the median ratio; call ``clean`` after each round."""
+    """Measure both sides in alternating rounds; print medians and median ratio. Call ``clean`` after each round."""
 
     def round_of(deliver: Deliver) -> Rate:
         deliver()

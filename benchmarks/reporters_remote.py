@@ -74,9 +74,9 @@ def _events() -> list[Event]:
 
 
 def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]], Any]) -> None:
-    """Run rounds alternately.
+    """Run the reporter and the bare client in alternating rounds.
 
-    Print both sides' median processor time per event and median events per second.
+    Print the median processor time per event and the median events per second of both.
     """
     costs: dict[Send, list[float]] = {ours: [], bare: []}
     clocks: dict[Send, list[float]] = {ours: [], bare: []}

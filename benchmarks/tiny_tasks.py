@@ -8,7 +8,7 @@ depends less on other load.
 
 A shared machine is too noisy to show one per cent in these figures. Therefore the output also has the processor time
 of the listener's own threads: the shim's, and the thread of Spark's shared listener queue, which contains no other
-listener. Some pairs have a third round with a listener of Spark that does nothing: it shows the cost of any listener,
+listener. Some pairs have a third round with a Spark listener that does nothing: it shows the cost of any listener,
 because Spark wakes that thread for each event.
 
 ``TINY_TASKS_PAIRS`` (50): rounds of 2,000 tasks per side. A shared machine needs about a hundred.

@@ -64,7 +64,7 @@ class EventsConfig:
         "metrics.otlp.endpoint",
         URL,
         None,
-        doc="HTTP address of the OTLP receiver of metrics. Not set: no metrics over OTLP.",
+        doc="HTTP address of the OTLP metrics receiver. If unset, metrics are not exported over OTLP.",
     )
     required: bool = option(
         "required",

@@ -202,7 +202,7 @@ def query_terminated(run: str = "r1", query: str = "q1", **changes: Any) -> dict
 
 
 def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
-    """Build the record of a committed batch. ``changes`` are fields of Spark's progress."""
+    """Build the record of a committed batch; ``changes`` override fields of Spark's StreamingQueryProgress."""
     progress = {
         "id": query,
         "runId": run,

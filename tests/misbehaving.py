@@ -201,7 +201,7 @@ class StartsAProgram(FileReporter):
 
 
 class EndsAProgram(FileReporter):
-    """Reporter that terminates a program and a forked process, as multiprocessing does."""
+    """Reporter that starts a program, forks a process, and terminates both by signal, as multiprocessing does."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         with subprocess.Popen(["sleep", "60"]) as started:

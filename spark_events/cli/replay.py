@@ -189,7 +189,7 @@ class _Replay:
                 self._notes.note(f"{log.path}: empty, no event yet")
                 return
             self.account.failed += 1
-            self._notes.print_note(f"{log.path}: not an event log of Spark; skipped")
+            self._notes.print_note(f"{log.path}: not a Spark event log; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
             self._notes.note(f"{log.path}: the application's end is missing: {why}")

@@ -158,7 +158,7 @@ def _events_of(
             progress(shown)
         yield events
     if not reader.recognised and (reader.lines or reader.damaged):
-        note(f"{log.path}: not a Spark event log; give a file or folder of spark.eventLog.dir")
+        note(f"{log.path}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
     elif reader.damaged:
         note(f"{log.path}: skipped {reader.damaged:,} damaged lines or blocks")
 

@@ -42,8 +42,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "watch",
         help="report applications whose heartbeats have stopped as LOST",
         description=(
-            "Finds applications without an end whose heartbeats have stopped, and reports each of them once, as "
-            "LOST. The command checks the source once; with --every, it repeats the check until it is stopped. "
+            "Finds applications without an end event whose heartbeats have stopped, and reports each of them once, "
+            "as LOST. The command checks the source once; with --every, it repeats the check until it is stopped. "
             "Without --conf or --to, the command prints the events, one JSON object per line. Applications send "
             "heartbeats if events.heartbeat.interval is set."
         ),

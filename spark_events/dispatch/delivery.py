@@ -34,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 _QUICK_SECONDS = 0.01
 #: Grace period for a cancelled attempt, in seconds. A call that takes longer counts as blocking its thread.
 _GRACE_SECONDS = 0.5
-#: Maximum number of blocked threads per reporter; beyond it, the delivery starts no replacement. Blocked threads may
-#: use CPU time and slow down other reporters.
+#: Maximum number of blocked threads per reporter. At this limit, the delivery no longer replaces a blocked thread,
+#: because blocked threads may use CPU time and slow down other reporters.
 _MOST_HUNG = 4
 #: Fill level of a mailbox that causes a warning, and the lower level that allows the next warning.
 _NEARLY_FULL, _HALF_FULL = 0.9, 0.5

@@ -441,7 +441,7 @@ class Replay:
             refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
         if self.query is not None:
-            text("Replay.query", self.query, "a name that stays the same over restarts")
+            text("Replay.query", self.query, "a name that stays the same across restarts")
         if self.batch_id is not None:
             whole("Replay.batch_id", self.batch_id, 0)
 

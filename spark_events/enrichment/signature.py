@@ -47,15 +47,15 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     rows = "rows" if bulk else "row"
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
     if not callable(fn):
-        raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; wanted: {wanted}")
+        raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; expected {wanted}")
     inner = bare(fn)
     if inspect.isasyncgenfunction(inner):
-        raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; wanted: {wanted}")
+        raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
     if not inspect.iscoroutinefunction(inner):
-        raise InvalidPlanError(f"{name_of(fn)} is not async; wanted: {wanted}")
+        raise InvalidPlanError(f"{name_of(fn)} is not async; expected {wanted}")
     required, most = _arity(fn)
     if required > 2 or most < 1:
-        raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; wanted: {wanted}")
+        raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; expected {wanted}")
     first, answer = _annotations(fn)
     if not bulk and (_SEVERAL.search(first) or _SEVERAL.search(answer)):
         raise InvalidPlanError(
@@ -95,7 +95,7 @@ def check_resource(resource: Any) -> None:
     """
     if resource is None:
         return
-    wanted = "wanted: a function without arguments that returns an async context manager"
+    wanted = "expected a function without arguments that returns an async context manager"
     if not callable(resource) or (hasattr(resource, "__aenter__") and not inspect.isclass(resource)):
         raise InvalidPlanError(
             f"resource is {type(resource).__name__}, which is not a function, or is already open; {wanted}"

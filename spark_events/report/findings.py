@@ -119,8 +119,8 @@ def notes_on(
         some = runs[subject.key]
         counts = {
             "started while an earlier run was still running": overlapping(some) if subject.kind == "application" else 0,
-            "without a start: the first event counts as the start": sum(not run.start_known for run in some),
-            "without an end: the last event counts as the end": sum(run.status == "UNKNOWN" for run in some),
+            "without a start event: the first event counts as the start": sum(not run.start_known for run in some),
+            "without an end event: the last event counts as the end": sum(run.status == "UNKNOWN" for run in some),
             "ended before the start: the clocks differ": sum(run.ends_before_start for run in some),
             "still running, as far as the events show": sum(run.end is None for run in some),
         }

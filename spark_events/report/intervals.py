@@ -58,7 +58,7 @@ class Ends:
 def idle_times(
     table: EventTable, ends: Ends, since: int, until: int
 ) -> tuple[dict[str, tuple[IdleTime, ...]], list[Interval]]:
-    """Return the idle times by query, and the intervals of idle queries and sources for the lanes."""
+    """Return the idle times by query, and the idle intervals of queries and sources for the timeline lanes."""
     open_intervals: dict[tuple[object, ...], tuple[_Idle, RunKey, Interval]] = {}
     found: dict[str, dict[tuple[object, ...], _Idle]] = defaultdict(dict)
     for row in table.run(_IDLE):
@@ -112,7 +112,7 @@ def _total(idle: _Idle, since: int, until: int) -> IdleTime | None:
 def overdue_work(
     table: EventTable, ends: Ends, since: int, until: int
 ) -> tuple[dict[str, tuple[Overdue, ...]], list[Interval]]:
-    """Return overdue work by subject, oldest first, and its intervals for the lanes."""
+    """Return overdue work by subject, oldest first, and its intervals for the timeline lanes."""
     found: list[tuple[str, Overdue]] = []
     still: dict[tuple[object, ...], tuple[str, RunKey, Overdue]] = {}
     for row in table.run(_OVERDUE):

@@ -286,7 +286,7 @@ Step: TypeAlias = tuple[int, int, int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marker:
-    """Failures with one cause, in one lane and one bucket of time."""
+    """Failures with the same cause, in one lane and one bucket of time."""
 
     subject: str
     group: int

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-#: Maximum number of times that a refused batch is halved; 30 halvings can find three bad events among a thousand.
+#: Maximum number of bisections per refused batch; 30 bisections can find three bad events among a thousand.
 _MOST_HALVINGS = 30
 
 
@@ -50,7 +50,7 @@ class BatchProgress:
             self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
 
     def refused(self, reason: str) -> None:
-        """Halve the refused part to find the bad event; reject the part after too many halvings."""
+        """Bisect the refused part to find the bad event; at the bisection limit, reject the part."""
         if self._halvings < _MOST_HALVINGS:
             self._halvings += 1
             self.too_large(reason)

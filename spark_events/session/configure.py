@@ -1,4 +1,4 @@
-"""Configuration from Python: settings for a session builder, or as a dict.
+"""Configuration from Python, as settings of a session builder or as a dict.
 
 The API follows Delta's ``configure_spark_with_delta_pip``.
 """

@@ -60,7 +60,7 @@ class EventMatcher:
 
     @property
     def selection(self) -> SelectionConfig:
-        """The same criteria as reporter settings, without the predicate."""
+        """The criteria in the form of reporter settings, without the predicate."""
         includes = (Filter(self.class_scope, self.names),)
         return SelectionConfig(includes, min_severity=self.min_severity, heartbeats=HEARTBEAT in self.names)
 

@@ -75,7 +75,7 @@ class SqlExecutions:
     def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
         """Report the held executions, except those with a failed job.
 
-        Two threads of Spark post the completion of a job and the completion of its execution, so the order varies.
+        Two Spark threads post the completion of a job and the completion of its execution, so the order varies.
 
         Args:
             only_without_jobs: skip executions with running jobs.

@@ -4,7 +4,7 @@ The driver of a lost run died without reporting that the run ended. Two sources 
 
     spool directory   shop-3f2a9c01/run~.0/start.json   written at the start of a run, deleted at its end; the lock
                       shop-3f2a9c01/run~.0.lock         beside it is held by the run's sidecar, as for a spool file
-    database          a start without an end
+    database          a start event without an end event
 
 In a spool directory, a free lock proves that a run is over. A database does not show whether a run has died or is still
 running under the same name. Therefore a run in a database is LOST when its heartbeats are overdue, which may be up to
@@ -163,7 +163,7 @@ class Predecessors:
 
 
 def _read(folder: Path) -> tuple[ApplicationStart, int] | None:
-    """Return a run without an end, and the time at which it was last alive, in milliseconds since the epoch."""
+    """Return a run that has not ended, and the time at which it was last alive, in milliseconds since the epoch."""
     try:
         at = (folder / _START).stat().st_mtime_ns // 1_000_000
         return msgspec.json.decode((folder / _START).read_bytes(), type=ApplicationStart), at

@@ -207,7 +207,7 @@ def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run
 
 
 def test_the_job_succeeds(run: Run) -> None:
-    """Whatever fault the sidecar has, the job succeeds."""
+    """The job succeeds in spite of any fault of the sidecar."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 
@@ -218,7 +218,7 @@ def test_no_commit_is_missing(run: Run) -> None:
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """Whatever fault the sidecar has, all status changes of the application and the query are reported."""
+    """All status changes of the application and the query are reported in spite of any fault of the sidecar."""
     messages = [
         (
             event["attributes"]["spark.entity"],

@@ -1,4 +1,4 @@
-"""Tests that every event is delivered in order or counted as dropped, whatever faults a reporter has."""
+"""Tests that every event is delivered in order or counted as dropped, regardless of the reporter's faults."""
 
 from __future__ import annotations
 

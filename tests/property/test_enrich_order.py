@@ -28,7 +28,7 @@ from spark_events.enrichment.settings import Retry
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """Result of a run: rows and answers in order, the time of each row, the most rows held, and the duration."""
+    """Result of a run: rows and answers in order, time of each row, peak number of rows held, and duration."""
 
     pairs: list[tuple[int, Any]]
     times: list[float]

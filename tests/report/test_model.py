@@ -274,8 +274,8 @@ def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
     assert (runs["app-2"].status, runs["app-2"].end) == ("UNKNOWN", START + MINUTE)
     notes = "\n".join(report.notes)
     assert "1 run started while an earlier run was still running ('a')" in notes
-    assert "1 run without an end: the last event counts as the end ('a')" in notes
-    assert "1 run without a start: the first event counts as the start ('b')" in notes
+    assert "1 run without an end event: the last event counts as the end ('a')" in notes
+    assert "1 run without a start event: the first event counts as the start ('b')" in notes
     assert "1 run ended before the start: the clocks differ ('a')" in notes
     assert "1 run still running, as far as the events show ('b')" in notes
     assert "in the future" in "\n".join(report_of(story.events, now=START).notes)

@@ -26,7 +26,7 @@ def connect_server(
     if spark_version() < (4,):
         jars = sorted(_FOR_3_5.glob("*.jar"))
         if not jars:
-            missing("there is no Connect server of Spark 3.5 in .tools/connect-3.5; make connect fetches it")
+            missing("there is no Spark 3.5 Connect server in .tools/connect-3.5; make connect fetches it")
         program += ["--jars", ",".join(map(str, jars))]
     defaults = {**(defaults or {}), "spark.connect.grpc.binding.port": "0"}
     server = lab.start("", "spark-internal", program=program, defaults=defaults, env=env)

@@ -61,7 +61,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
     ("fn", "arguments", "message"),
     [
         (not_async, {}, "not_async .* is not async"),
-        (three, {}, "three .* takes .*wanted: async def fn"),
+        (three, {}, "three .* takes .*expected async def fn"),
         (fine, {"output": "id long"}, "output has a column 'id', but a column 'id' exists already"),
         (fine, {"output": "X long, x long"}, "output has a column 'x', but a column 'X' exists already"),
         (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot parse"),

@@ -94,7 +94,7 @@ def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None
 def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
     """A replay yields the same status changes with the same timestamps and ids; only `sequence` may differ.
 
-    Two threads of Spark report the loss of the executor and the loss of its output. Therefore the listener and the
+    Two Spark threads report the loss of the executor and the loss of its output. Therefore the listener and the
     event log may receive these two events in different orders.
     """
     program = "import sys; from spark_events.cli import main; sys.exit(main())"

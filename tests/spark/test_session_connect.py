@@ -75,7 +75,7 @@ def test_a_client_and_the_server_report_the_same_ids(connected: tuple[Run, Any])
 
 
 def test_unsupported_calls_raise_errors(connected: tuple[Run, Any]) -> None:
-    """A Connect client logs one warning at the start and raises an error at each unsupported call."""
+    """A Connect client logs one warning on startup and raises an error at each unsupported call."""
     _, truth = connected
     if IS_3_5:
         assert truth["start"].startswith("Spark Connect 3.5.")

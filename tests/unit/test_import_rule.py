@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# The parts that each part of the package may import.
+# For each part, a subpackage or top-level module: the parts that it may import.
 LEAVES = {"event", "errors", "config", "loading", "loops", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -70,7 +70,7 @@ def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_in_one_direction(module: Path) -> None:
-    """Each part of the package imports only parts that the rule allows."""
+    """Each subpackage or top-level module imports only those that ``ALLOWED`` permits."""
     part = part_of(module)
     assert part in ALLOWED, f"{part} has no place in the order yet: give it one here and in the design"
     wrong = imports_of(module.read_text(encoding="utf-8"), module) - ALLOWED[part] - {part}

@@ -83,7 +83,7 @@ def lost(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
-    """At its start, the next run reports a lost run once, with the event id of a sidecar's LOST event."""
+    """On startup, the next run reports a lost run once, with the event id of a sidecar's LOST event."""
     settings = in_spool(tmp_path)
     kill_together(tmp_path, settings)
     for app_id in ("second", "third"):

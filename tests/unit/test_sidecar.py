@@ -317,7 +317,7 @@ def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: 
 
 
 def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """A JVM shutdown without an end of the application is reported as ENDED."""
+    """A JVM shutdown without an end event of the application is reported as ENDED."""
     driver.send_records(application_start(), {"kind": "jvm_shutdown"})
     driver.close_pipe()
     assert driver.await_exit() == 0

@@ -215,7 +215,7 @@ def _size(path: Path) -> int:
 def _reason(line: bytes, error: Exception) -> str:
     if line.rstrip()[-1:] != b"}":
         return "line skipped: incomplete"
-    return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not an event of Spark: {error}'}"
+    return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not a Spark event: {error}'}"
 
 
 #: Maximum length of a line that is kept without checking whether the reader needs the line.

@@ -11,7 +11,7 @@ from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningS
 
 __all__ = ["RunningWork"]
 
-#: Shortest wait for resources that produces a record, in milliseconds.
+#: Shortest resource wait that produces a record, in milliseconds.
 _LEAST_MILLIS = 1_000
 
 
@@ -49,7 +49,7 @@ class RunningWork:
         return waited
 
     def started(self, task: int, executor: str, stage_id: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Add a running task; if its start ends a wait for resources, return the wait."""
+        """Add a running task; return the resource wait that the start of the task ends, if any."""
         waited = self.waited(at, time)
         self._running[task] = executor, stage_id
         return waited
@@ -65,7 +65,7 @@ class RunningWork:
             self._lost.setdefault(known[0], []).append(known[1])
 
     def waited(self, at: int, time: int) -> Sequence[StageWaited]:
-        """Return the wait of the oldest stage with waiting tasks, if no task runs."""
+        """Return the resource wait of the oldest stage with waiting tasks, if no task runs."""
         if self._running or not self._stages:
             return ()
         for key in sorted(self._stages):

@@ -79,7 +79,7 @@ class Spool:
         self._capacity = max(capacity, _LEAST_CAPACITY)
         self._most_ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, max_bytes // _BYTES_AHEAD))
         self._mailbox = Mailbox(self._capacity, self._lock)
-        # Events of the mailbox that are in use: by a write, by a delivery without the disk, or by both.
+        # Mailbox events in use: by a write to disk, by a delivery that bypasses the disk, or by both.
         self._batch: list[Entry] | None = None
         self._worker_has_batch = False
         #: Files in reading order, the own file last. Only the spool writer changes this list.
@@ -270,7 +270,7 @@ class Spool:
     def to_write(self, most: int) -> list[Entry]:
         """Return the mailbox's next events for a write.
 
-        Events that the worker is delivering without the disk come first.
+        Events whose delivery bypasses the disk come first.
         """
         with self._lock:
             if self._batch is None:

@@ -40,7 +40,7 @@ def arranged(
             return df
         raise InvalidPlanError(
             f"key={list(columns)!r}: rows with equal keys may be in different partitions. A shuffle would "
-            "gather them but lose their order: give Key(…, order_by=…), the columns that restore the order"
+            "gather them but lose their order: give Key an order_by with the columns that restore the order"
         )
     sort: list[Any] = (
         [order_by] if isinstance(order_by, str) or not isinstance(order_by, Sequence) else list(order_by)

@@ -67,7 +67,7 @@ def archive() -> Path:
 
 
 def _zipped(package: Path) -> bytes:
-    """Return the zip of the package; equal files produce equal bytes."""
+    """Return the zip of the package; identical files produce identical bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as made:
         _add(made, package, "spark_events")

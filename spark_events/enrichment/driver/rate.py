@@ -103,11 +103,11 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
     The result is None if the number is unknown.
 
     Args:
-        df: the DataFrame in call order.
-        plan: the plan.
-        given: the number that the caller specified.
-        leases: whether the driver leases the limits to the tasks that reach its port; an unknown number is then
-            replaced by the current number of slots.
+        df: the DataFrame, partitioned and sorted for the calls.
+        plan: the plan of the enrichment.
+        given: the number from ``Limits.concurrent_tasks``, or None.
+        leases: whether the driver leases the limits to the tasks that reach its port. If so, the current number of
+            slots replaces an unknown number.
     """
     if given is not None or not limits_of(plan):
         return tasks_at_a_time(df, plan, given)

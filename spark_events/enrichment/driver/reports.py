@@ -1,4 +1,4 @@
-"""Evaluation of the partitions' reports: the error that fails a batch, and the event about the batch."""
+"""Evaluate the partitions' reports: build the error that fails a batch, and the event about the batch."""
 
 from __future__ import annotations
 

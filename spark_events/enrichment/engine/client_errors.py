@@ -113,8 +113,7 @@ _AWS_THROTTLING = {
     "TransactionInProgressException",
 }  # fmt: skip
 _AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
-#: Messages of psycopg's errors without an SQLSTATE: the server refused the login, and a retry would receive the same
-#: answer.
+#: Messages of psycopg errors that have no SQLSTATE: the server refused the login, so a retry cannot succeed.
 _NO_LOGIN = ("password authentication failed", "no password supplied")
 #: Message of RESOURCE_EXHAUSTED if a request or response exceeds the size limit of a client or server.
 _TOO_LARGE = "message larger than max"

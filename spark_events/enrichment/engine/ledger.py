@@ -98,12 +98,12 @@ class Ask(NamedTuple):
     debt: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the ask as bytes."""
+        """Return the request as bytes."""
         return json.dumps(self).encode()
 
     @staticmethod
     def from_bytes(data: bytes) -> Ask:
-        """Return the ask from the bytes of :meth:`to_bytes`."""
+        """Return the request from the bytes of :meth:`to_bytes`."""
         return Ask(*json.loads(data))
 
 
@@ -249,7 +249,7 @@ class Ledger:
         return len(self._asks)
 
     def ask(self, worker: Hashable, ask: Ask) -> None:
-        """Register a worker's request and count the amounts that it returns."""
+        """Register a worker's request; credit its unused amounts and charge its debt."""
         with self._lock:
             now = self._clock()
             self._asks[worker], self._seen[worker] = ask, now

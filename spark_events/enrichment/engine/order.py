@@ -43,8 +43,9 @@ class Ordered:
 class Unordered(Ordered):
     """Admitted batches whose rows are returned in the order in which their answers arrive.
 
-    Rows are returned in groups: when 1,000 rows (or an eighth of a smaller buffer) are answered, or when a batch is
-    complete. If the chunks contain keys, a row is returned only after all earlier rows with the same key.
+    Rows are returned in groups: when 1,000 rows (or an eighth of the buffer, if that is smaller) are answered, or
+    when a batch is complete. If the chunks contain keys, a row is returned only after all earlier rows with the same
+    key.
     """
 
     def __init__(self, buffer: RowBuffer) -> None:

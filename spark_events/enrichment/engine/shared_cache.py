@@ -194,7 +194,7 @@ class SharedCache:
         while self._pending:
             keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
             self._writing = answers = {key: self._pending.pop(key) for key in keys}
-            # Only lookups open the store, because one of two concurrent openings would never be closed.
+            # Only lookups open the store, because one of two concurrently opened stores would never be closed.
             if self._store is not None and not self._is_paused:
                 writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
                 await self._bounded("writing", writing)

@@ -165,11 +165,11 @@ _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "win
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
     """Return the counters of one engine; durations are in seconds.
 
-    While the engine runs, the values are from nearly the same time. ``latency`` contains the number of attempts by
-    bucket, ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line, and ``hot_keys``
-    the rows by the key's ``repr``. ``limited`` contains the seconds by the cause that limited the calls in flight: the
-    destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or ``max_in_flight_job``, or too
-    few rows (``upstream``).
+    While the engine runs, the values are read at nearly the same time. ``latency`` contains the number of attempts by
+    bucket, ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line of source code,
+    and ``hot_keys`` the rows by the key's ``repr``. ``limited`` contains the seconds by the cause that limited the
+    calls in flight: the destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or
+    ``max_in_flight_job``, or too few rows (``upstream``).
     """
     attempts = counts.begun
     return {

@@ -171,7 +171,8 @@ class Window:
         self.latency, self._old, share = mean, self.size, rejected / calls
         if full:
             self._lowest = min(self._lowest, mean)
-            # A rejected call waits for about one latency before its retry, so all calls use the window evenly.
+            # A rejected call waits for about the mean latency before its retry, so rejected and answered calls occupy
+            # the window equally long.
             self._judge(math.log(mean / (1 - share)), mean, error, self._overload_of(mean, share))
             if self._other is None or old == self._other[0]:
                 self._share = share

@@ -9,10 +9,10 @@ The channel is optional: if executors cannot reach the port, tasks run until Spa
 
 If the job has limits, a task also asks for leases over its connection (:mod:`spark_events.enrichment.engine.ledger`):
 
-    task:    hello          ask 0              ask 1
+    task:    hello          request 0          request 1
     driver:                        lease 0            lease 1      stop
 
-An ask and a lease consist of a proof, a length and JSON. A stop message consists of a proof only.
+A request and a lease consist of a proof, a length and JSON. A stop message consists of a proof only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ATTEMPT = struct.Struct(">qqqq")
 _PROOF_BYTES = 32
 HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
 _LENGTH = struct.Struct(">I")
-#: Maximum size of an ask in bytes; an ask with the time slots of a whole minute has a few thousand bytes.
+#: Maximum size of a lease request in bytes; with the time slots of a whole minute, it has a few thousand bytes.
 _MOST_BYTES = 1 << 16
 
 
@@ -106,11 +106,11 @@ class ChannelAddress:
         return hmac.digest(self.secret, what + packed, "sha256")
 
     def ask(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
-        """Return the message for the ask with this number."""
+        """Return the message of the lease request with this number."""
         return self._sealed(b"asks", attempt, number, body)
 
     def lease(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
-        """Return the message of the lease that answers this ask."""
+        """Return the message of the lease that answers this request."""
         return self._sealed(b"give", attempt, number, body)
 
     def _sealed(self, what: bytes, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
@@ -118,7 +118,7 @@ class ChannelAddress:
         return proof + _LENGTH.pack(len(body)) + body
 
     async def read_ask(self, reader: asyncio.StreamReader, attempt: TaskAttempt, number: int) -> bytes:
-        """Read the ask with this number.
+        """Read the lease request with this number.
 
         Raises:
             OSError: when the message is invalid.
@@ -223,7 +223,7 @@ class ChannelAddress:
 
 
 class _Conversation:
-    """Numbered asks of a task, and the leases that answer them."""
+    """Numbered lease requests of a task, and the leases that answer them."""
 
     def __init__(self, address: ChannelAddress, attempt: TaskAttempt, writer: asyncio.StreamWriter) -> None:
         self._address = address
@@ -233,22 +233,22 @@ class _Conversation:
         self._lease: asyncio.Future[Lease] | None = None
 
     def send(self, ask: Ask) -> None:
-        """Send an ask, if the connection is open."""
+        """Send a lease request, if the connection is open."""
         with contextlib.suppress(RuntimeError):  # uvloop refuses to write to a connection that is being closed
             self._writer.write(self._address.ask(self._attempt, self._number, ask.to_bytes()))
         self._number += 1
 
     async def lease_for(self, ask: Ask) -> Lease:
-        """Send an ask and wait for its lease."""
+        """Send a lease request and wait for the lease."""
         self._lease = asyncio.get_running_loop().create_future()
         self.send(ask)
         return await self._lease
 
     def expected(self, body: bytes) -> bytes:
-        """Return the message of the lease for the last ask."""
+        """Return the message of the lease for the last request."""
         return self._address.lease(self._attempt, self._number - 1, body)
 
     def answered(self, body: bytes) -> None:
-        """Deliver a lease to the ask that waits for it."""
+        """Deliver a lease to the request that waits for it."""
         if self._lease is not None and not self._lease.done():
             self._lease.set_result(Lease.from_bytes(body))

@@ -27,7 +27,7 @@ class Check(Protocol):
     """
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        """Return whether all values fit; fast for many values."""
+        """Return whether all values fit the type; one call for many values is faster than a call for each."""
 
     def complaint(self, value: Any) -> str | None:
         """Return the reason why a value does not fit, without the value itself; None if it fits."""

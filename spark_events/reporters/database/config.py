@@ -56,5 +56,5 @@ class DatabaseConfig:
         "retention",
         positive_duration,
         None,
-        doc="Delete events that are older than this, once an hour. Not set: keep all events.",
+        doc="Delete events that are older than this, once an hour. If unset, keep all events.",
     )

@@ -20,14 +20,14 @@ class FileConfig:
         "counts as delivered.",
     )
     max_size: int | None = option(
-        "rotation.max-size", size, None, doc="Size at which the file is rotated. Not set: no size limit."
+        "rotation.max-size", size, None, doc="Size at which the file is rotated. If unset, the size has no limit."
     )
     max_age: float | None = option(
         "rotation.max-age",
         positive_duration,
         None,
-        doc="Period after which the file is rotated, in UTC: with 1d, a new file begins at midnight. Not set: no age "
-        "limit.",
+        doc="Period after which the file is rotated, in UTC: with 1d, a new file begins at midnight. If unset, the age "
+        "has no limit.",
     )
     keep: int = option(
         "rotation.keep", integer(1, 100_000), 10, doc="Maximum number of rotated files; the oldest files are deleted."

@@ -26,7 +26,7 @@ _BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtlpMetricsConfig:
-    """URL of the receiver of metrics."""
+    """URL of the metrics receiver."""
 
     endpoint: str = "http://localhost:4318"
 

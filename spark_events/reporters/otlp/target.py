@@ -223,7 +223,7 @@ def _grpc(endpoint: str, origin: str, is_insecure: bool) -> tuple[str, bool]:
     parts = urlsplit(endpoint)
     if parts.path not in ("", "/"):
         raise ConfigError(
-            [f"{origin}: given {endpoint!r}, a gRPC endpoint must not have a path, as http/protobuf does"]
+            [f"{origin}: given {endpoint!r}, a gRPC endpoint must not have a path, unlike an http/protobuf endpoint"]
         )
     return parts.netloc, parts.scheme == "https"
 

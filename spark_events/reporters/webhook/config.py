@@ -113,7 +113,7 @@ class WebhookConfig:
         "headers", header_pairs, (), doc="Headers of every request; never shown."
     )
     signature_secret: Secret | None = option(
-        "signature.secret", secret, None, doc="Secret that signs requests. Not set: no signature."
+        "signature.secret", secret, None, doc="Secret that signs requests. If unset, requests are not signed."
     )
     signature_header: str = option(
         "signature.header",

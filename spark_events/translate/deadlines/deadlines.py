@@ -45,7 +45,7 @@ __all__ = ["Deadlines"]
 #: Time without an answer after which the sidecar repeats a request, in milliseconds; Spark or the shim may drop an
 #: answer.
 _PATIENCE = 10_000
-#: An answer with a longer delay, in milliseconds, shows that the driver was paused. All limits restart after a pause.
+#: If an answer takes longer than this, in milliseconds, the driver was paused. All limits restart after a pause.
 _STOOD_STILL = 5_000
 #: A request also covers work that becomes due within this time, in milliseconds.
 _SOON = 1_000

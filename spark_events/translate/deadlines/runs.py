@@ -45,7 +45,7 @@ class RunDeadlines:
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: By source or topic with too many unread rows: since when, and the number of rows at the last commit.
+        #: By source or topic with too many unread rows: start of the backlog, and its row count at the last commit.
         self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
@@ -82,7 +82,7 @@ class RunDeadlines:
         self._since = max(self._since, at)
 
     def ended(self, at: int) -> Iterator[Draft]:
-        """Close all deadlines, because the run has ended."""
+        """End all deadlines, because the run has ended; yield the events of overdue deadlines that this closes."""
         yield from self._recovered(at, "ended")
         for source in list(self._above):
             yield from self._caught_up(source, at, "the query ended")

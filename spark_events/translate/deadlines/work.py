@@ -70,7 +70,7 @@ class JobDeadlines:
         yield from self._close(record.job_id, known[1], record.time)
 
     def application_ended(self, at: int, proven: bool) -> Iterator[Draft]:
-        """Close the deadlines of all jobs."""
+        """End the deadlines of all jobs."""
         for job, (_, origin) in list(self._jobs.items()):
             if proven:
                 yield from self._judge(job, at, ())
@@ -170,12 +170,12 @@ class StageDeadline:
         yield from self._judge(stage, since, record.at, record.executors, record.cores)
 
     def waited(self, record: StageWaited) -> Iterator[Draft]:
-        """Apply a wait for resources that an event log proves."""
+        """Apply a resource wait that an event log proves."""
         yield from self._judge(record.stage, record.since, record.time, record.executors, record.cores)
         yield from self._close(record.stage, record.time, "no longer waits for resources")
 
     def application_ended(self, at: int) -> Iterator[Draft]:
-        """Close the deadline, because the application has ended."""
+        """End the deadline, because the application has ended."""
         if self._waiting is not None:
             yield from self._close(self._waiting[0], at, "ended without resources")
 
@@ -264,7 +264,7 @@ class ApplicationDeadline:
             yield from self._judge(record.at, "; ".join(tasks_of(stage, record.at) for stage in record.stages[:3]))
 
     def ended(self, at: int, proven: bool) -> Iterator[Draft]:
-        """Close the deadline. For an event log, the record's times prove whether the limit had passed."""
+        """End the deadline. For an event log, the record's times prove whether the limit had passed."""
         if self._since is None:
             return
         if proven:

@@ -1,4 +1,4 @@
-"""Settings of incidents, and of the links in events of failures."""
+"""Settings of incidents, and of the links in failure events."""
 
 from __future__ import annotations
 

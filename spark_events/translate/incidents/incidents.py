@@ -105,11 +105,11 @@ class _Waiting(msgspec.Struct, gc=False):
 
 
 class Incidents:
-    """Queue that holds the events of failures, and all later events, until the roles are decided.
+    """Queue that holds failure events, and all later events, until the roles are decided.
 
     Args:
         config: the settle time.
-        links: adds links to the events of failures.
+        links: adds links to failure events.
     """
 
     def __init__(self, config: IncidentConfig, links: Links) -> None:

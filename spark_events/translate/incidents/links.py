@@ -1,4 +1,4 @@
-"""Links in events of failures, to pages that help to find the cause."""
+"""Links in failure events to pages that help to find the cause."""
 
 from __future__ import annotations
 

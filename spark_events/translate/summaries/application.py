@@ -198,8 +198,8 @@ class ApplicationSummaries:
         """Count a failure once, although several levels report it.
 
         A stage fails together with its job: two stages, their two jobs and their two queries are two failures, whatever
-        the order of the records. Therefore, the number of failures with one cause is the largest number at any single
-        level.
+        the order of the records. Therefore, the number of failures with the same cause is the largest number at any
+        single level.
         """
         attributes = draft.attributes
         cause = str(attributes.get("failure.fingerprint"))

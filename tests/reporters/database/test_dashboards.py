@@ -68,7 +68,7 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(postgresql: PostgreSQL) -> History:
-    """Return one day of events that use every part of the report."""
+    """Return one day of events that exercise every part of the report."""
     if not postgresql.server.is_running:
         postgresql.start()
     postgresql.psql("CREATE DATABASE dashboards", database="postgres")

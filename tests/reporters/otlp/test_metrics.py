@@ -66,7 +66,7 @@ def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_silent_receiver_of_metrics_delays_nothing(tmp_path: Path, witness: Witness) -> None:
-    """If the receiver of metrics never answers, all events are reported, and the sidecar exits by its deadline."""
+    """If the metrics receiver never answers, all events are reported, and the sidecar exits by its deadline."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

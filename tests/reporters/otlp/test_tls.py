@@ -16,7 +16,7 @@ from spark_events.reporters.otlp.verdicts import UnavailableError
 
 
 class Certificates:
-    """Private certificate authority and the files that it issued."""
+    """Private certificate authority (CA) and the files that it issued."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ def guarded(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: str) -> None:
-    """Events are delivered over TLS with a private authority and a client certificate."""
+    """Events are delivered over TLS with a private CA and a client certificate."""
     certificate, key = certificates.issued("driver")
     known = {"certificate": certificates.trusted, "client_certificate": certificate, "client_key": key}
     already = len(guarded.received())

@@ -286,7 +286,7 @@ def written(authority: trustme.CA, folder: Path) -> str:
 
 
 def test_tls_with_a_private_authority(tmp_path: Path) -> None:
-    """TLS works with a private authority whose certificate is in a file."""
+    """TLS works with a private CA whose certificate is in a file."""
     authority, context = serving("localhost")
     with Receiver(context=context) as receiver:
         settings = {"url": receiver.url, "tls.ca": written(authority, tmp_path), **IMPATIENT}

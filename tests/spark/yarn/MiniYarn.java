@@ -13,9 +13,9 @@ import org.apache.spark.launcher.SparkAppHandle;
 /**
 * YARN cluster with one node, which runs all programs at the same time in cluster mode.
  *
- * <p>Arguments: a folder that is on the class path, for the cluster's configuration; a properties file of Spark; then a name,
- * a primary resource, an argument and settings (lines of KEY=VALUE) for each program. Prints each name with the state that
- * YARN reports.
+ * <p>Arguments: a folder that is on the class path, for the cluster's configuration; a Spark properties file; then a
+ * name, a primary resource, an argument and settings (lines of KEY=VALUE) for each program. Prints each
+ * name with the state that YARN reports.
  */
 public final class MiniYarn {
   private MiniYarn() {}

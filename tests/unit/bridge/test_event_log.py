@@ -441,15 +441,15 @@ SOUND = text(
     [
         ('{"Event":"SparkListenerJobStart","Job I', "line skipped: incomplete"),
         ('{"Event":"SparkListenerUnpersistRDD","RDD I', "line skipped: incomplete"),
-        ('{"Event":"SparkListenerJobStart","Job ID":"zero"}', "line skipped: not an event of Spark: Expected `int`"),
+        ('{"Event":"SparkListenerJobStart","Job ID":"zero"}', "line skipped: not a Spark event: Expected `int`"),
         (
             '{"Event":"SparkListenerJobStart"}',
-            "line skipped: not an event of Spark: Object missing required field `Job ID`",
+            "line skipped: not a Spark event: Object missing required field `Job ID`",
         ),
         ('{"Event":"SparkListenerJobStart",,}', "line skipped: not JSON"),
         ("[1, 2]", "line skipped: incomplete"),
         ("\x00\x00\x00", "line skipped: incomplete"),
-        ('{"a":1}', "line skipped: not an event of Spark: Object missing required field `Event`"),
+        ('{"a":1}', "line skipped: not a Spark event: Object missing required field `Event`"),
     ],
 )
 def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: str) -> None:

@@ -254,7 +254,7 @@ def test_an_unreadable_path_fails_only_its_replay(capsys: pytest.CaptureFixture[
     assert len(replay.events) == 7
     assert any(note.endswith("nowhere: No such file or directory") for note in replay.notes)
     assert any(note.endswith("empty: no event log in this folder") for note in replay.notes)
-    assert any(note.endswith("text: not an event log of Spark; skipped") for note in replay.notes)
+    assert any(note.endswith("text: not a Spark event log; skipped") for note in replay.notes)
     assert "3 paths that could not be read" in replay.notes[-1]
 
 

@@ -287,7 +287,7 @@ class RejectedBadly(PermanentError):
     ],
 )
 def test_an_error_with_an_invalid_number_is_transient(start: Start, verdict: Callable[[], Exception]) -> None:
-    """An error with an invalid number is transient, so its events are retried."""
+    """An error whose ``retry_after`` or ``rejected`` is invalid counts as transient, so the events are retried."""
     taken: list[Event] = []
 
     class RaisesOnce(Reporter):

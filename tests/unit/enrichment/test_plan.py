@@ -68,7 +68,7 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (plain, "plain (.*test_plan.py.*) is not async; wanted: async def fn"),
+        (plain, "plain (.*test_plan.py.*) is not async; expected async def fn"),
         (yields, "yields"),
         (none, r"none .* takes \(\)"),
         (three, "three .* takes"),

@@ -223,7 +223,7 @@ def test_a_store_that_fails_is_opened_once_in_a_pause() -> None:
 
 
 def test_writes_do_not_open_the_store() -> None:
-    """After a failed opening and the pause, only a lookup opens the store."""
+    """After a failed attempt to open the store and the pause, a lookup opens the store, but a write does not."""
     now, opened = 0.0, 0
 
     @contextlib.asynccontextmanager

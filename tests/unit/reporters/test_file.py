@@ -78,7 +78,7 @@ def test_a_symbolic_link_in_a_world_writable_directory_is_rejected(tmp_path: Pat
 
 
 def test_a_relative_path_is_resolved_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path is resolved at the start, so it stays valid if the working directory changes."""
+    """A relative path is resolved on startup, so it stays valid if the working directory changes."""
     monkeypatch.chdir(tmp_path)
     config = Settings.of({"audit.path": "sub/../events.jsonl"}).read(FileConfig, "audit")
     assert config is not None

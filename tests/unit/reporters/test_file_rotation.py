@@ -132,7 +132,7 @@ def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
 def test_a_year_without_a_valid_name_loses_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a year that no valid name can contain, the file grows, no event is lost, and one message is logged."""
+    """If a file name cannot contain the year, the file is not rotated, no event is lost, and one message is logged."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256)
     monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)

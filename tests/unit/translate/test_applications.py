@@ -271,7 +271,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 
 def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
-    """If the JVM announced its shutdown, a driver without an end is ENDED instead of LOST."""
+    """If the JVM announced its shutdown, a driver without an end event is ENDED instead of LOST."""
     translator = Translator(AT_ONCE)
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)

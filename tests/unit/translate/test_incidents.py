@@ -391,7 +391,7 @@ def test_different_causes_have_different_fingerprints(error_type: str, message: 
 
 
 def test_one_cause_has_one_fingerprint_on_every_level() -> None:
-    """If a stage, its job, query and application fail with one cause, their fingerprints are equal."""
+    """If a stage, its job, query and application fail for the same cause, their fingerprints are equal."""
     events = translate(KINDS["udf error"][0])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1

@@ -215,7 +215,7 @@ def test_an_executor_removed_earlier_is_not_the_cause() -> None:
 
 
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
-    """If a task failed last because an executor was lost, this loss is the root cause, with the label RESOURCE."""
+    """If the last failure of a task was a lost executor, the loss is the root cause, with the label RESOURCE."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"

@@ -516,7 +516,7 @@ def test_a_failure_of_several_levels_counts_once() -> None:
 
 
 def test_failures_of_two_jobs_count_twice_in_any_order() -> None:
-    """If two stages and their jobs fail with one cause, these are two failures, in any order."""
+    """If two stages and their jobs fail for the same cause, these are two failures, in any order."""
     one, other = (failing(number, "java.io.IOException: No space left on device", START) for number in (1, 2))
     mixed = [record for pair in zip(one, other, strict=True) for record in pair]
     assert failures_of(summaries(*mixed, application_totals())[-1]) == {"DISK_FULL": 2}

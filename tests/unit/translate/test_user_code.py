@@ -61,7 +61,7 @@ def test_installed_packages_are_libraries(file: str) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Return a zip file with a package that pip installed and a module of the user."""
+    """Return a zip file with a pip-installed package and a user module."""
     path = tmp_path / "jobs.zip"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("requests-2.0.dist-info/RECORD", "requests/api.py,sha256=x,1\nrequests-2.0.dist-info/RECORD,,\n")
@@ -72,7 +72,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "/no/other.zip,{}"])
 def test_a_submitted_zip_is_searched_for_installed_packages(archive: Path, form: str) -> None:
-    """In a submitted zip, packages that pip installed are libraries, and all other files are user code."""
+    """In a submitted zip, pip-installed packages are libraries, and all other files are user code."""
     code = UserCode(py_files=form.format(archive).split(","))
     files = [JOB, *(f"/tmp/userFiles-1/jobs.zip/{name}" for name in ("orders/tax.py", "requests/api.py"))]
     assert code.innermost(files) == 1

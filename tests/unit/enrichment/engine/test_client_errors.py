@@ -17,9 +17,9 @@ from spark_events.enrichment.settings import Retry
 
 
 def double(path: str, text: str = "x", **attributes: Any) -> Exception:
-    """Return an exception whose class has this module and name.
+    """Return an exception whose class has the module and name in ``path``.
 
-    Several paths name a class and its base classes, in this order.
+    If ``path`` contains several names, they name the class, its base class, and so on.
     """
     kind: type[Exception] = Exception
     for one in reversed(path.split()):

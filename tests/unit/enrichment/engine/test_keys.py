@@ -47,7 +47,7 @@ def test_calls_of_a_key_are_sequential_and_in_order() -> None:
 
 
 def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
-    """After a failed row, later rows of its key are skipped, so that a repeated batch processes the rows in order."""
+    """After a failed row, later rows with the same key are skipped, so a repeated batch processes the rows in order."""
     called: list[int] = []
 
     async def fn(row: int) -> int:
@@ -71,7 +71,7 @@ def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
 
 
 def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
-    """After an uncancellable call, later rows of its key are skipped, because the call may still run."""
+    """After an uncancellable call, later rows with the same key are skipped, because the call may still run."""
 
     async def fn(row: int) -> int:
         end = time.monotonic() + 2.5

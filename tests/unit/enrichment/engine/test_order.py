@@ -55,7 +55,7 @@ def test_the_caller_is_woken_for_each_share() -> None:
 
 
 def test_rows_of_a_key_wait_for_earlier_ones() -> None:
-    """A row is yielded after earlier rows of its key, even rows of another chunk. Rows of other keys do not wait."""
+    """A row is yielded after earlier rows with the same key, even of another chunk. Rows of other keys do not wait."""
     held, (first, second), _ = _admitted(8, 4, keys=2)
     second.settle(0, "e")
     second.settle(1, "f")

@@ -179,7 +179,7 @@ def test_alternating_enrichments_keep_their_resources() -> None:
 
 
 def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
-    """At the exit of the process, atexit closes a resource on the loop, in the task that opened the resource."""
+    """At process exit, atexit closes a resource on the loop, in the task that opened it."""
     program = """
         import contextlib, sys
         sys.path.insert(0, "tests")

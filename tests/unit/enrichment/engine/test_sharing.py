@@ -326,7 +326,7 @@ def test_a_failed_row_of_a_bulk_call_is_counted_like_a_single_row() -> None:
 
 
 def test_remaining_rows_fail_with_their_last_call() -> None:
-    """If a call is repeated for a row and the last call fails, the row has the failure of the last call."""
+    """If a row's call is retried and the last attempt fails, the row reports the failure of the last attempt."""
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         if ctx.attempt == 2:
@@ -367,7 +367,7 @@ def test_a_wrong_number_of_results_fails_the_rows(result: Any) -> None:
 
 
 def test_bulk_rows_have_the_same_keys_in_every_attempt() -> None:
-    """The keys of the rows of a bulk call are the same in every attempt, in the order of its rows."""
+    """In every attempt of a bulk call, each row keeps its key, and the keys are in row order."""
     seen: list[tuple[str, ...]] = []
 
     async def fn(rows: list[int], ctx: Any) -> list[Any]:

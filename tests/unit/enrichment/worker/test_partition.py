@@ -320,7 +320,7 @@ def test_columns_outside_the_request_may_have_any_value(options: dict[str, Any])
 
 @pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
 def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: Any, answers: list[int | None]) -> None:
-    """After a row that Python cannot represent, later rows of its key are skipped, so the order is kept."""
+    """After a row that Python cannot represent, later rows with the same key are skipped, so the order is kept."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
@@ -334,7 +334,7 @@ def test_rows_after_an_unrepresentable_row_of_their_key_are_skipped(on_failure: 
 def test_rows_after_an_invalid_answer_of_their_key_are_skipped(
     on_failure: Any, answers: list[int | None], kinds: list[str | None]
 ) -> None:
-    """A row with an invalid answer is not retried, and later rows of its key are skipped."""
+    """A row with an invalid answer is not retried, and later rows with the same key are skipped."""
     called: list[int] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:

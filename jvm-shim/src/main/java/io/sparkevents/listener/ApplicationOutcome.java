@@ -8,9 +8,9 @@ import java.util.regex.Pattern;
 /**
  * Reason why the application is ending, as observed in the threads of the driver.
  *
- * <p>Spark's own {@code ApplicationEnd} has exit code 0 even after {@code sys.exit(3)} or an exception at top level.
- * The stack of the thread that ends the application shows the reason. The relevant frames are the same in Spark 3.5,
- * 4.0 and 4.3. {@code docs/outcomes.md} lists all outcomes.
+ * <p>Spark's own {@code ApplicationEnd} contains exit code 0 even after {@code sys.exit(3)} or an exception at top
+ * level. The stack of the thread that ends the application shows the reason. The relevant frames are the same in Spark
+ * 3.5, 4.0 and 4.3. {@code docs/outcomes.md} lists all outcomes.
  */
 public enum ApplicationOutcome {
   /** User code called {@code SparkContext.stop}, directly or through {@code SparkSession.stop}. */

@@ -64,12 +64,12 @@ public final class DropCounters {
     return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
   }
 
-  /** Returns the account of one place, and marks the drops of this place as reported. */
+  /** Returns an {@link Account} of the unreported drops at one place, and marks these drops as reported. */
   Account account() {
     String where = unreported.keySet().iterator().next();
     Account account = new Account(where, unreported.remove(where));
     if (unreported.isEmpty()) {
-      // If another place has unreported drops, its account is due immediately.
+      // If another place has unreported drops, the account of these drops is due immediately.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
     }
     return account;
