@@ -196,7 +196,7 @@ class Window:
             # The destination has changed: try more calls if the destination has become faster, and fewer calls if it
             # has become slower.
             self._direction = 1 if cost < before else -1
-            self._step = max(self._step, min(_MOST_STEP, abs(cost - before) / 2))
+            self._step = max(self._step, min(_CHAINED_STEP, abs(cost - before) / 2))
             self._rest = self._failed = 0
         if self._rested >= self._rest:
             self._try(max(self._step, _SIGNIFICANT * error))
