@@ -99,7 +99,7 @@ class Window:
     def begin(self, now: float) -> None:
         """Begin a round, which counts the calls that start after ``now``; infinite: the round begins later."""
         # The calls that fill a larger window at once do not count, because they find a shorter queue than later calls.
-        later = _SETTLES * self.latency if self.size > self._old and not self._starting else 0.0
+        later = _SETTLES * self.latency if self.size > self._old else 0.0
         self.since = math.inf if self._is_fixed else now + later
         self._clear()
 
