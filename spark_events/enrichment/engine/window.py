@@ -7,7 +7,8 @@ no knowledge about the destination, such as the base latency of TCP Vegas, which
 
 Calls by other processes hide the effect of this window: if this process makes a quarter of all calls, its share of the
 goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
-window rises with the signs of an overload: a latency above the lowest latency so far, or rejections.
+window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. If calls take only
+a few milliseconds, no gain is required.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ __all__ = ["Window"]
 #: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
 #: number of windows in a round.
 _LEAST_CALLS, _MOST_WINDOWS = 12, 12
+#: Minimum duration of a round in seconds, up to this number of calls. An event loop handles calls in groups, so the
+#: latencies of a shorter round depend on each other and compare two windows badly.
+_LEAST_SECONDS, _ENOUGH_CALLS = 0.01, 60
 #: Fraction of the calls, the fastest, that determines the mean latency. The slower calls are the tail, which queueing
 #: does not cause.
 _COUNTED = 0.75
@@ -28,13 +32,16 @@ _COUNTED = 0.75
 #: the minimum gains for a larger window: without and with full signs of an overload, and for an immediate further
 #: growth.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
+#: Mean latency in seconds up to which a queue is harmless, and the minimum gain below it: a larger window may lose
+#: some goodput. 5 ms is CoDel's acceptable queueing delay (RFC 8289).
+_HARMLESS_SECONDS, _PAYS_HARMLESS = 0.005, -0.1
 #: With at least this gain, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
 #: Growth of the stored lowest latency, if a smaller window does not lower a high latency.
 _FORGETS = 1.5
-#: Full signs of an overload: this multiple of the lowest latency plus this number of seconds, or this share of
+#: Full signs of an overload: this multiple of the lowest latency plus the harmless seconds, or this share of
 #: rejections.
-_SLOW, _SLOW_SECONDS, _MANY_REJECTED = 1.5, 0.005, 0.05
+_SLOW, _MANY_REJECTED = 1.5, 0.05
 #: Logarithms of the ratio of two compared windows: initial, smallest and largest value.
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
 #: Largest step after successful steps.
@@ -182,7 +189,7 @@ class Window:
 
     def _overload_of(self, mean: float, share: float) -> float:
         """Return the strength of the signs of an overload, from 0 to 1."""
-        slower = math.log(max(1.0, (mean - _SLOW_SECONDS) / self._lowest)) / math.log(_SLOW)
+        slower = math.log(max(1.0, (mean - _HARMLESS_SECONDS) / self._lowest)) / math.log(_SLOW)
         return min(1.0, max(slower, share / _MANY_REJECTED))
 
     def _judge(self, cost: float, mean: float, error: float, overload: float) -> None:
@@ -226,6 +233,8 @@ class Window:
                 self._other, self._old = other, 0
                 return
         least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (overload if ratio > 0 else overload_before)
+        if mean < _HARMLESS_SECONDS:
+            least = _PAYS_HARMLESS
         if (gain > least) == (ratio > 0):
             # Continue in the same direction.
             self._cost, self._overload = cost, overload
@@ -249,4 +258,5 @@ class Window:
 
     def _set(self, size: float) -> None:
         self.size = int(min(max(size, self._bounds.min), self._bounds.max))
-        self.need = max(_LEAST_CALLS, self.size)
+        expected = self.size * _LEAST_SECONDS / self.latency if self.latency else 0.0
+        self.need = max(_LEAST_CALLS, self.size, int(min(_ENOUGH_CALLS, expected)))
