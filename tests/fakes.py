@@ -323,7 +323,7 @@ class FakeDriver:
 def hello(settings: dict[str, str], **changes: Any) -> dict[str, Any]:
     """Build the first line of the session."""
     given = [{"key": key, "value": value, "origin": "a test"} for key, value in settings.items()]
-    return {"kind": "hello", "protocol": 1, "sequence": 1, "restarts": 0, "settings": given, **changes}
+    return {"kind": "hello", "protocol": 1, "sequence": 1, "settings": given, **changes}
 
 
 def goodbye(within_ms: int = 10_000) -> dict[str, Any]:

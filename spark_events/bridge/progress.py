@@ -26,7 +26,6 @@ class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
 class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
     """Progress of one stateful operator."""
 
-    operator_name: str = ""
     num_rows_total: int = 0
     num_rows_updated: int = 0
     num_rows_removed: int = 0

@@ -70,7 +70,6 @@ class Hello(_Line, frozen=True, kw_only=True):
     version: str = ""
     application: str = ""
     sequence: int = 1
-    restarts: int = 0
     driver: int = 0
     before: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 

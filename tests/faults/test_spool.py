@@ -64,7 +64,7 @@ class Application:
         """Start a sidecar with the restored state, and send the unacknowledged records again."""
         self.driver = FakeDriver(self.folder / "stderr", greet=False)
         self.stats = {}
-        self.driver.send(hello(self.settings, application="shop", sequence=self.sequence, restarts=self.deaths))
+        self.driver.send(hello(self.settings, application="shop", sequence=self.sequence))
         if ready:
             self.driver.await_answer("ready")
         for record in self.records[:1] if self.acknowledged else ():

@@ -23,7 +23,6 @@ STATS = {
         "latency_ms": 1.5,
         "breaker": "open",
         "spooled": 4,
-        "in_flight": 0,
         "oldest_age_ms": 250,
         "of_a_newer_version": {"a": [1]},
     },

@@ -116,7 +116,7 @@ def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> Non
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)
     past = [{"kind": "restored", "record": {"seq": number, **record}} for number, record in known]
-    arguments = [json.dumps(one) for one in (SIDECAR, hello(settings, restarts=1, sequence=3), past)]
+    arguments = [json.dumps(one) for one in (SIDECAR, hello(settings, sequence=3), past)]
     command = [sys.executable, "-c", DYING_PARENT, *arguments]
     died = subprocess.run(command, stdout=subprocess.PIPE, env=sidecar_environment(), check=False)
     assert died.returncode == 9

@@ -108,7 +108,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
-        driver.send({**hello(settings), "restarts": 1, "before": {"audit": counted}})
+        driver.send({**hello(settings), "before": {"audit": counted}})
         driver.send_records(application_start())
         driver.send({**goodbye(within_ms=60_000), "dropped": 1_007})
         assert driver.await_exit(within=20) == 0
@@ -141,7 +141,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     """If a circuit breaker was open in the previous sidecar, the new sidecar reports the breaker as closed."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
-        driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
+        driver.send({**hello(file_to(path)), "before": before})
         driver.send_records(application_start())
         driver.send(goodbye(within_ms=60_000))
         assert driver.await_exit(within=20) == 0
@@ -335,7 +335,7 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
     """Restored records are not reported again. The sidecar continues with their event numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
-        driver.send(hello(file_to(path), sequence=41, restarts=1))
+        driver.send(hello(file_to(path), sequence=41))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
         driver.send({"kind": "restored", "record": {"seq": 2, **query_started()}})
         driver.send({"seq": 7, **query_terminated()})

@@ -123,7 +123,7 @@ public final class InProcess implements RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
+      lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
       feed.restore(lines::write);
       return lines.toByteArray();
     }

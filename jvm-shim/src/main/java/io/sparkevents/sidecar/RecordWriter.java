@@ -52,16 +52,14 @@ public final class RecordWriter {
    * Returns the first line to Python.
    *
    * @param sequence number of the next event
-   * @param restarts number of earlier sidecars of this application
    * @param before counters of the earlier sidecars' reporters
    */
   public static byte[] hello(
-      Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
-      throws IOException {
+      Settings settings, String application, long sequence, Map<String, Map<String, Long>> before) throws IOException {
     String version = version();
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
-      Record.write(json, "sequence", sequence, "restarts", restarts, "driver", process(), "before", before);
+      Record.write(json, "sequence", sequence, "driver", process(), "before", before);
       Record.write(json, "settings", settings.all());
     });
   }

@@ -157,7 +157,7 @@ public final class Sidecar {
       statistics.sidecarStarted();
       Map<String, Map<String, Long>> before = statistics.before();
       ByteArrayOutputStream lines = new ByteArrayOutputStream();
-      lines.write(RecordWriter.hello(settings, application, messages.nextSequence(), restarts.count(), before));
+      lines.write(RecordWriter.hello(settings, application, messages.nextSequence(), before));
       writer.restore(lines::write);
       SidecarProcess process = launcher.launch(lines.toByteArray());
       ready = true;
