@@ -16,7 +16,7 @@ from spark_events.event import snake_case
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 STATUSES = {"RUNNING", "FINISHED", "FAILED"}
-DISPATCHERS = ["sync", "async-queued"]
+DISPATCHERS = ["sync", pytest.param("async-queued", marks=pytest.mark.any_spark)]
 EVENT_LOG = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
@@ -40,11 +40,15 @@ class Batch(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Run the job with each dispatcher, in parallel."""
+def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
+    """Run the job with each dispatcher that a selected test may need, in parallel."""
+    items = [item for item in request.session.items if item.path == request.path]
+    dispatchers = ["sync"]
+    if any(item.get_closest_marker("any_spark") for item in items):
+        dispatchers.append("async-queued")
     settings = {
         dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
-        for dispatcher in DISPATCHERS
+        for dispatcher in dispatchers
     }
     settings["sync"] |= ROCKSDB
     return {name: lab.background(lab.run, "catalogue.py", defaults=lines) for name, lines in settings.items()}
@@ -238,6 +242,7 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
     assert late > 0, "the job was to send late rows"
 
 
+@pytest.mark.any_spark
 def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
     """Only with RocksDB does the event contain the number of bytes that a batch copies to the checkpoint."""
     known = {

@@ -105,6 +105,7 @@ def test_each_edge_is_reported_once_and_recovers(run: Run) -> None:
         assert of_query[-1]["attributes"]["spark.status.new"] == "ON_TIME"
 
 
+@pytest.mark.any_spark
 def test_a_stage_without_any_executor_is_reported(lab: Lab) -> None:
     """On a standalone master without workers, the event reports that the application has no resources."""
     master = {**SMALL_SPARK, "spark.master": "local-cluster[0,1,1024]"}

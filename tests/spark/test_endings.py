@@ -96,13 +96,22 @@ ENDINGS = {
 }
 
 
+#: Endings whose outcome does not depend on the version of Spark.
+ON_ANY_SPARK = {"plain-python", "local-cluster"}
+
+
 @pytest.fixture(scope="module")
-def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Run one application for each ending, two at a time."""
-    return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items()}
+def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
+    """Run one application for each ending that a selected test may need, two at a time."""
+    items = [item for item in request.session.items if item.path == request.path]
+    skipped = set() if any(item.get_closest_marker("any_spark") for item in items) else ON_ANY_SPARK
+    return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items() if how not in skipped}
 
 
-@pytest.fixture(scope="module", params=ENDINGS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(how, marks=pytest.mark.any_spark) if how in ON_ANY_SPARK else how for how in ENDINGS],
+)
 def how(request: pytest.FixtureRequest) -> str:
     """Return the name of an ending."""
     name: str = request.param
@@ -179,6 +188,7 @@ def test_successful_sql_is_not_a_failure(runs: dict[str, Future[Run]]) -> None:
     assert {event["severity"] for event in runs["sql"].result().events()} <= {"DEBUG", "INFO"}
 
 
+@pytest.mark.any_spark
 def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:
     """If executors run in separate processes, every commit is reported once, as in local mode."""
     run = runs["local-cluster"].result()

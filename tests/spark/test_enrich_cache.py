@@ -54,6 +54,7 @@ PRODUCTION, TEST = opener("http://production/"), opener("http://test/")
 ROW = "select 7 as id, 1 as home, 1 as work"
 
 
+@pytest.mark.any_spark
 def test_workers_share_a_redis(spark: SparkSession, tmp_path: Path) -> None:
     """Answers in Redis outlive the worker process, and an unreachable Redis fails no row."""
     with redis_server(tmp_path) as url:

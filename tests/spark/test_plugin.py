@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from concurrent.futures import Future
@@ -17,6 +18,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 PLUGIN = {"spark.plugins": "io.sparkevents.EventsPlugin"}
 REPORTER = {**PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 ALONE = {"spark.driver.extraClassPath": two_lines()["spark.driver.extraClassPath"], **PLUGIN}
+LISTENER = {"spark.extraListeners": two_lines()["spark.extraListeners"]}
+#: Settings of consecutive contexts in one JVM, by name.
+CONTEXTS = {
+    "alone": PLUGIN,
+    "both": {**LISTENER, **PLUGIN},
+    "async-queued": LISTENER,
+    "sync": {**LISTENER, "spark.events.dispatcher.type": "sync"},
+    "guaranteed": {**PLUGIN, "spark.events.reporter.audit.delivery.guarantee": "guaranteed"},
+}
 METRICS = {
     **SMALL_SPARK,
     "spark.ui.enabled": "true",
@@ -54,28 +64,19 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
     return run, reported()
 
 
-@pytest.fixture(scope="module")
-def alone(lab: Lab) -> Future[Run]:
-    """Return a run with the plugin and without a listener in spark.extraListeners."""
-    return lab.background(lab.run, "listening.py", defaults={**ALONE, **REPORTER})
+def listened(lab: Lab) -> Run:
+    """Run the contexts of CONTEXTS, each with its own file."""
+    reporter = {**REPORTER, "events.shutdown.outcome-timeout": "0ms"}
+    path = "spark.events.reporter.audit.path"
+    contexts = {name: {path: f"{{folder}}/{name}.jsonl", **own} for name, own in CONTEXTS.items()}
+    class_path = {"spark.driver.extraClassPath": ALONE["spark.driver.extraClassPath"]}
+    return lab.run("listening.py", json.dumps(contexts), defaults={**class_path, **reporter})
 
 
 @pytest.fixture(scope="module")
-def both(lab: Lab) -> Future[Run]:
-    """Return a run with the plugin and the listener in spark.extraListeners."""
-    return lab.background(lab.run, "listening.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
-
-
-@pytest.fixture(scope="module")
-def listening(lab: Lab) -> dict[str, Future[Run]]:
-    """Return two runs that record the listener's queue, with and without guaranteed reporters."""
-    audit = "events.reporter.audit.delivery.guarantee"
-    ways = {
-        "async-queued": {**two_lines(), **REPORTER},
-        "sync": {**two_lines(), **REPORTER, "events.dispatcher.type": "sync"},
-        "guaranteed": {**ALONE, **REPORTER, audit: "guaranteed"},
-    }
-    return {name: lab.background(lab.run, "listening.py", defaults=lines) for name, lines in ways.items()}
+def listening(lab: Lab) -> Future[Run]:
+    """Return a run that records the listener's queue in each context."""
+    return lab.background(listened, lab)
 
 
 @pytest.fixture(scope="module")
@@ -97,17 +98,18 @@ def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
     return lab.background(flooded, lab)
 
 
-def assert_reported_once(run: Run) -> None:
+def assert_reported_once(run: Run, context: str) -> None:
     """Verify that the start and the end of the application and of each job are reported once."""
     assert run.process.returncode == 0, run.tail()
-    reported = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
+    events = run.events(run.folder / f"{context}.jsonl")
+    reported = [event["attributes"] for event in events if event["name"] == "JobStatusChangeEvent"]
     facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in reported]
     assert facts[0] == ("application", None, "RUNNING")
     assert facts[-1] == ("application", None, "FINISHED")
     assert ("job", 0, "RUNNING") in facts
     assert ("job", 0, "FINISHED") in facts
     assert len(facts) == len(set(facts))
-    assert Counter(event["event_id"] for event in run.events()).most_common(1)[0][1] == 1
+    assert Counter(event["event_id"] for event in events).most_common(1)[0][1] == 1
     assert run.own_messages == []
 
 
@@ -117,22 +119,22 @@ def metrics_of(run: Run) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
-def test_the_plugin_alone_reports_all_events(alone: Future[Run]) -> None:
+def test_the_plugin_alone_reports_all_events(listening: Future[Run]) -> None:
     """With the plugin and no configured listener, all events of the application are reported."""
-    assert_reported_once(alone.result())
+    assert_reported_once(listening.result(), "alone")
 
 
-def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
+def test_plugin_and_listener_report_once(listening: Future[Run]) -> None:
     """With both plugin and listener configured, every event is reported once."""
-    assert_reported_once(both.result())
+    assert_reported_once(listening.result(), "both")
 
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
-def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
+def test_the_listener_is_in_the_shared_queue(listening: Future[Run], way: str) -> None:
     """The listener is in the queue for ``spark.extraListeners``, never in a queue for Spark's own listeners."""
-    run = listening[way].result()
-    assert_reported_once(run)
-    assert "shared" in run.truth("queues")
+    run = listening.result()
+    assert_reported_once(run, way)
+    assert "shared" in run.truth(f"queues-{way}")
 
 
 @pytest.mark.any_spark

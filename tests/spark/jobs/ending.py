@@ -19,6 +19,7 @@ announce("counted")
 if how == "wait":
     while not received("stop"):
         spark.range(1).count()
+        time.sleep(0.05)  # an interval between jobs, which leaves the processor to other tests
 if how == "be-stopped":
     # Run no query here: Spark does not always stop a running query when the context stops.
     while not spark.sparkContext._jsc.sc().isStopped():

@@ -1,11 +1,15 @@
-"""Small job that records which of Spark's listener queues have listeners."""
+"""Consecutive contexts with the given settings; each records which of Spark's listener queues have listeners."""
+
+import json
+import sys
 
 from control import write_down
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("listening").getOrCreate()
-assert spark.range(3).count() == 3
-bus = spark.sparkContext._jsc.sc().listenerBus()
-queues = bus.activeQueues()
-write_down([queue for queue in ("executorManagement", "shared") if queues.contains(queue)], "queues")
-spark.stop()
+for name, settings in json.loads(sys.argv[2]).items():
+    spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
+    assert spark.range(3).count() == 3
+    bus = spark.sparkContext._jsc.sc().listenerBus()
+    queues = bus.activeQueues()
+    write_down([queue for queue in ("executorManagement", "shared") if queues.contains(queue)], f"queues-{name}")
+    spark.stop()

@@ -1,15 +1,13 @@
-"""Stream with a trigger every 150 ms.
+"""Stream with a trigger every 150 ms, which stops 20 commits after the test's command ``stop``.
 
-Arguments: the folder, and the number of commits after which the stream stops.
+The job writes down the last batch that Spark reported as committed.
 """
 
 import os
-import sys
 
-from control import FOLDER, announce
+from control import FOLDER, announce, received, write_down
 from pyspark.sql import SparkSession
 
-most = int(sys.argv[2])
 spark = SparkSession.builder.appName("triggers").getOrCreate()
 rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1)
 query = (
@@ -20,10 +18,20 @@ query = (
     .trigger(processingTime="150 milliseconds")
     .start()
 )
-while (query.lastProgress or {"batchId": -1})["batchId"] < 0:
+
+
+def last_batch() -> int:
+    return int((query.lastProgress or {"batchId": -1})["batchId"])
+
+
+while last_batch() < 0:
     query.awaitTermination(1)
 announce("streaming")
-while (query.lastProgress or {"batchId": -1})["batchId"] < most - 1:
+while not received("stop"):
     query.awaitTermination(1)
+enough = last_batch() + 20
+while last_batch() < enough:
+    query.awaitTermination(1)
+write_down(last_batch())
 query.stop()
 spark.stop()
