@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import pytest
 from inherited import INHERITED
 from spark.quick_java import quick_java_home
 
@@ -86,6 +87,12 @@ def spark_version() -> tuple[int, ...]:
     """Return the version of this interpreter's PySpark, from the name of its core jar."""
     jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
     return tuple(int(part) for part in re.findall(r"\d+", jar.stem.rpartition("-")[2]))
+
+
+def runs_any_spark(request: pytest.FixtureRequest) -> bool:
+    """Return whether the selected tests of this file include tests that the matrix skips (``any_spark``)."""
+    items = (item for item in request.session.items if item.path == request.path)
+    return any(item.get_closest_marker("any_spark") for item in items)
 
 
 def two_lines(jar: Path | None = None) -> dict[str, str]:

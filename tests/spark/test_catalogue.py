@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, runs_any_spark, two_lines
 
 from spark_events.event import snake_case
 
@@ -42,10 +42,7 @@ class Batch(NamedTuple):
 @pytest.fixture(scope="module")
 def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
     """Run the job with each dispatcher that a selected test may need, in parallel."""
-    items = [item for item in request.session.items if item.path == request.path]
-    dispatchers = ["sync"]
-    if any(item.get_closest_marker("any_spark") for item in items):
-        dispatchers.append("async-queued")
+    dispatchers = ["sync", "async-queued"] if runs_any_spark(request) else ["sync"]
     settings = {
         dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         for dispatcher in dispatchers

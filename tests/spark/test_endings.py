@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from process_status import EXIT_STATUS_IS_READABLE
-from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, runs_any_spark, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -103,8 +103,7 @@ ON_ANY_SPARK = {"plain-python", "local-cluster"}
 @pytest.fixture(scope="module")
 def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
     """Run one application for each ending that a selected test may need, two at a time."""
-    items = [item for item in request.session.items if item.path == request.path]
-    skipped = set() if any(item.get_closest_marker("any_spark") for item in items) else ON_ANY_SPARK
+    skipped = set() if runs_any_spark(request) else ON_ANY_SPARK
     return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items() if how not in skipped}
 
 

@@ -7,8 +7,8 @@ no knowledge about the destination, such as the base latency of TCP Vegas, which
 
 Calls by other processes hide the effect of this window: if this process makes a quarter of all calls, its share of the
 goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
-window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. If calls take only
-a few milliseconds, no gain is required.
+window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. Calls of
+a few milliseconds require no gain.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Window"]
 #: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
 #: number of windows in a round.
 _LEAST_CALLS, _MOST_WINDOWS = 12, 12
-#: Minimum duration of a round in seconds, up to this number of calls. An event loop handles calls in groups, so the
-#: latencies of a shorter round depend on each other and compare two windows badly.
+#: Minimum duration of a round in seconds, but at most this number of calls. An event loop handles calls in groups, so
+#: the latencies of a shorter round are correlated.
 _LEAST_SECONDS, _ENOUGH_CALLS = 0.01, 60
 #: Fraction of the calls, the fastest, that determines the mean latency. The slower calls are the tail, which queueing
 #: does not cause.
@@ -232,9 +232,9 @@ class Window:
                 # Measure this window again, without the calls that filled it.
                 self._other, self._old = other, 0
                 return
-        least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (overload if ratio > 0 else overload_before)
-        if mean < _HARMLESS_SECONDS:
-            least = _PAYS_HARMLESS
+        least = _PAYS_HARMLESS
+        if mean >= _HARMLESS_SECONDS:
+            least = _PAYS + (_PAYS_IN_OVERLOAD - _PAYS) * (overload if ratio > 0 else overload_before)
         if (gain > least) == (ratio > 0):
             # Continue in the same direction.
             self._cost, self._overload = cost, overload
