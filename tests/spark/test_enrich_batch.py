@@ -532,15 +532,15 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
 
 
 @pytest.mark.any_spark
-def test_many_rows_in_one_partition(spark: SparkSession) -> None:
-    """A partition of 100,000 rows is enriched; the engine processes the rows in chunks."""
+def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
+    """A million rows in one partition are enriched; the engine processes them in chunks."""
 
     async def double(row: Any) -> dict[str, Any]:
         return {"twice": 2 * row.id}
 
-    out = enrich_batch(spark.range(0, 100_000, 1, 1), double, output="twice long", limits=Limits(max_in_flight=1000))
+    out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", limits=Limits(max_in_flight=1000))
     total = first(out.selectExpr("sum(twice) as total", "count(*) as rows"))
-    assert (total.total, total.rows) == (99_999 * 100_000, 100_000)
+    assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
 
 @pytest.mark.any_spark
