@@ -44,8 +44,9 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity.
-_SLICE = 128
+#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity. A larger number wakes the
+#: reporters' threads less often.
+_SLICE = 512
 #: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
 #: priority can displace other events.
 _MAX_WEIGHT = 1024
@@ -303,7 +304,7 @@ class DriverSession:
             oldest = translator.held_record or number
             weight = 1 if len(line) < WEIGHT_BYTES else min(weight_for(len(line)), self._max_weight)
             try:
-                for event in translator.translate(record):
+                for event in translator.translate(record, oldest):
                     entries.append(Entry(oldest if oldest < number else number, event, weight))
             except Exception:
                 # Catch every error: a defect in the translation must cost at most one record, not all events of the

@@ -42,11 +42,14 @@ class WorkerNotifier:
 
     Args:
         loop: the event loop of the waiting thread.
+
+    Attributes:
+        waits_in_loop: whether the event loop runs during waits.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._in_loop = False
+        self.waits_in_loop = False
         self._event = asyncio.Event()
         # Lock that is held while no notification is pending; notify() releases it.
         self._lock = threading.Lock()
@@ -57,14 +60,14 @@ class WorkerNotifier:
 
         Only the waiting thread may call this method, before it checks for work.
         """
-        self._in_loop = True
+        self.waits_in_loop = True
 
     def notify(self) -> None:
         """Wake the waiting thread; if no thread waits, the next wait returns immediately."""
         # A RuntimeError means that a notification is already pending.
         with contextlib.suppress(RuntimeError):
             self._lock.release()
-        if self._in_loop:
+        if self.waits_in_loop:
             # A RuntimeError means that the event loop is closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
@@ -79,7 +82,7 @@ class WorkerNotifier:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait for a notification, at most ``timeout`` seconds."""
-        if not self._in_loop:
+        if not self.waits_in_loop:
             self._lock.acquire(timeout=-1 if timeout is None else timeout)
             return
         with contextlib.suppress(asyncio.TimeoutError):

@@ -96,6 +96,8 @@ class Applications:
         # Prefix of the keys of all events.
         self.identity = _identity(None, None)
         self._name = "?"
+        # Prefix of the bodies of events about a part of the application.
+        self._prefix = ""
         self._status = Status(APPLICATION)
 
     @property
@@ -105,11 +107,10 @@ class Applications:
 
     def named(self, body: str) -> str:
         """Return the body with the application's name first, for files shared by applications."""
-        name = self.scope_variables.get("spark.app.name") or self.scope_variables.get("spark.app.id")
-        if name is None or body.startswith("Application '"):
+        if not self._prefix or body.startswith("Application '"):
             return body
         # Keep the capitals of "SQL execution".
-        return f"{name}: {body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
+        return f"{self._prefix}{body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
 
     @property
     def is_running(self) -> bool:
@@ -124,6 +125,7 @@ class Applications:
     def assume(self, app_id: str, attempt_id: str | None) -> None:
         """Set the id and name of an application whose start was not recorded."""
         self._name = app_id
+        self._prefix = f"{app_id}: "
         self.identity = _identity(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
 
@@ -134,6 +136,8 @@ class Applications:
             return
         self._name = record.app_name
         self._diagnostics.code = UserCode(record.command, record.main_class, record.py_files, record.namespaces)
+        name = record.app_name or record.app_id
+        self._prefix = f"{name}: " if name else ""
         self.identity = _identity(record.app_id, record.attempt_id)
         self.scope_variables = present(
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
@@ -64,12 +64,12 @@ class Jobs:
         Origin(record.properties, self._queries).note_batch()
         yield from ()
 
-    def started(self, record: JobStart) -> Iterator[Draft]:
+    def started(self, record: JobStart) -> Iterable[Draft]:
         """Report the start of a job."""
         job_id = record.job_id
         if job_id in self._running or job_id in self._over:
             self.illegal += 1
-            return
+            return ()
         origin = Origin(record.properties, self._queries, self._executions)
         self._running[job_id] = origin
         if len(self._running) > _RUNNING:
@@ -77,10 +77,11 @@ class Jobs:
         if origin.is_streaming:
             origin.note_batch()
             if not self._streaming:
-                return
-        yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", Severity.DEBUG, origin)
+                return ()
+        body = f"{_name(job_id, origin)} started"
+        return (_change(job_id, None, "RUNNING", record.time, body, Severity.DEBUG, origin),)
 
-    def ended(self, record: JobEnd) -> Iterator[Draft]:
+    def ended(self, record: JobEnd) -> Iterable[Draft]:
         """Report that a job ended, unless another event reports the job's completion.
 
         A job is not reported if `stop()` of its query cancelled it, or if it finished without a recorded start.
@@ -90,7 +91,7 @@ class Jobs:
             # Spark cancels the running jobs after the application has ended; `application_ended` has already reported
             # them.
             self.illegal += not self._application_is_over
-            return
+            return ()
         known = self._running.pop(job_id, None)
         origin = known or Origin({}, self._queries)
         self._over[job_id] = None
@@ -106,13 +107,13 @@ class Jobs:
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
                 body = f"{_name(job_id, origin)} finished"
-                yield _change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin)
-            return
+                return (_change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin),)
+            return ()
         name = _name(job_id, origin)
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
         if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
-            return
+            return ()
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
         self._last_failure.note(f"job {job_id}", diagnosis, f"{name[0].lower()}{name[1:]} {how}")
@@ -122,8 +123,7 @@ class Jobs:
         body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
-        yield change
-        yield Draft(
+        failure = Draft(
             name="JobFailureEvent",
             class_scope=_SCOPE,
             key=("job", job_id),
@@ -140,6 +140,7 @@ class Jobs:
                 }
             ),
         )
+        return change, failure
 
     def has_failed_in(self, execution_id: int) -> bool:
         """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
@@ -183,9 +184,6 @@ def _name(job_id: int, origin: Origin) -> str:
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
-    if old is not None:
-        attributes["spark.status.old"] = old
-    attributes["spark.status.new"] = new
-    attributes.update(origin.attributes)
+    before: dict[str, AttributeValue] = {} if old is None else {"spark.status.old": old}
+    attributes = {"spark.entity": "job", "spark.job.id": job_id, **before, "spark.status.new": new, **origin.attributes}
     return Draft("JobStatusChangeEvent", _SCOPE, ("job", job_id, new), body, severity, at, attributes)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
-from spark_events.translate.queries import Queries
+from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Origin", "without_reflection"]
 
@@ -54,24 +54,26 @@ class Origin:
         properties: the local properties that the shim sends; secrets are redacted.
         queries: to find the query.
         executions: to find the sources and targets of the SQL execution; None omits them.
+
+    Attributes:
+        is_streaming: whether the job or stage belongs to a micro-batch.
     """
 
-    __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run")
+    __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run", "is_streaming")
 
     def __init__(self, properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> None:
         self._properties = properties
         self._executions = executions
-        self._run = queries.of_query(properties.get("sql.streaming.queryId"))
-        batch = properties.get("streaming.sql.batchId", "")
-        self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
+        self.is_streaming = "sql.streaming.queryId" in properties
+        self._run: Run | None = None
+        self._batch: int | None = None
+        if self.is_streaming:
+            self._run = queries.of_query(properties["sql.streaming.queryId"])
+            batch = properties.get("streaming.sql.batchId", "")
+            self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
         # Compute the attributes once; the events for a job's start, completion and failure share them.
         self._clause: str | None = None
         self._attributes: dict[str, AttributeValue] | None = None
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether the job or stage belongs to a micro-batch."""
-        return "sql.streaming.queryId" in self._properties
 
     def was_stopped(self, reason: str) -> bool:
         """Return whether the query's `stop()` cancelled the job.
@@ -107,8 +109,9 @@ class Origin:
         if self._attributes is None:
             properties = self._properties
             self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}
-            if self._executions is not None:
-                self._attributes |= self._executions.attributes(properties.get("spark.sql.execution.id"))
+            execution = properties.get("spark.sql.execution.id")
+            if execution is not None and self._executions is not None:
+                self._attributes |= self._executions.attributes(execution)
             if self._run is not None:
                 self._attributes.update(present(self._run.scope_variables))
             elif self.is_streaming:

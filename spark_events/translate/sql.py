@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import SqlExecutionEnd
 from spark_events.event import Severity
@@ -68,9 +68,9 @@ class SqlExecutions:
         self._held[record.execution_id] = record, diagnosis
         yield from self.flush(only_without_jobs=True)
 
-    def job_ended(self) -> Iterator[Draft]:
+    def job_ended(self) -> Iterable[Draft]:
         """Handle the completion of a job: report the held executions that no longer wait for a job."""
-        return self.flush(only_without_jobs=True) if self._held else iter(())
+        return self.flush(only_without_jobs=True) if self._held else ()
 
     def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
         """Report the held executions, except those with a failed job.

@@ -26,11 +26,14 @@ from spark_events.bridge.records import (
     QueryProgress,
     QueryStarted,
     QueryTerminated,
+    Record,
     SqlExecutionEnd,
     SqlExecutionStart,
     StageCompleted,
     StageSubmitted,
     StageTasks,
+    StageWaited,
+    Unknown,
 )
 from spark_events.event import Attributes, Event
 from spark_events.translate.added import added
@@ -64,6 +67,8 @@ __all__ = ["Translator"]
 _MOST_BEHIND = 60_000
 _DIED = "its driver died without reporting its end"
 _extend = dict.update
+#: Types of the records that may arrive before the application's start.
+_EARLY = frozenset({ExecutorAdded, ExecutorRemoved})
 
 
 _Handler: TypeAlias = Callable[[Any], Iterable[Draft]]
@@ -85,7 +90,11 @@ def _nothing(_: object) -> Iterable[Draft]:
 
 
 def _both(first: _Handler, second: _Handler) -> _Handler:
-    return lambda record: itertools.chain(first(record), second(record))
+    def handle(record: Any) -> Iterator[Draft]:
+        yield from first(record)
+        yield from second(record)
+
+    return handle
 
 
 class Translator:
@@ -200,13 +209,21 @@ class Translator:
         """Set the application's id and name, for a log that lacks the application's start."""
         self._application.assume(app_id, attempt_id)
 
-    def translate(self, record: object) -> list[Event]:
-        """Return the numbered events that a record causes; the list may be empty."""
-        oldest = self.held_record or int(getattr(record, "seq", 0))
-        events = list(map(self._event, self._drafts(record)))
+    def translate(self, record: Record | StageWaited | Unknown, oldest: int = 0) -> list[Event]:
+        """Return the numbered events that a record causes; the list may be empty.
+
+        Args:
+            record: the record.
+            oldest: number of the oldest record that may have caused one of these events; 0: the held record, or this
+                record.
+        """
+        oldest = oldest or self.held_record or record.seq
+        events = []
+        for draft in self._drafts(record):
+            events.append(self._event(draft))
         if type(record) is SqlExecutionEnd and record.error is None:
             return [*self._incidents.execution_succeeded(record.at), *self._incidents.take(events, oldest, record.at)]
-        return self._incidents.take(events, oldest, getattr(record, "at", 0))
+        return self._incidents.take(events, oldest, record.at)
 
     def tick(self, now: int) -> list[Event]:
         """Return the time-driven events: idle watermarks, held commits and heartbeats.
@@ -274,7 +291,7 @@ class Translator:
         return queries + jobs
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
-        if isinstance(record, (ExecutorAdded, ExecutorRemoved)) and not self.knows_application:
+        if type(record) in _EARLY and not self.knows_application:
             self._early.append(record)
             return ()
         if not self._early:
@@ -297,8 +314,12 @@ class Translator:
         deadline = self._streams.next_deadline
         if deadline is None or deadline > moment:
             return handler(record)
-        # Report the time-driven events before the events of the next record.
-        return itertools.chain(self._streams.tick(moment), handler(record))
+        return self._timed(moment, handler, record)
+
+    def _timed(self, moment: int, handler: _Handler, record: Any) -> Iterator[Draft]:
+        """Report the time-driven events before the events of the next record."""
+        yield from self._streams.tick(moment)
+        yield from handler(record)
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
         self.dropped += sum(record.records.values())
@@ -312,10 +333,9 @@ class Translator:
         self._links.ui = record.ui or self._links.ui
         return self._streams.terminated(record)
 
-    def _job_ended(self, record: JobEnd) -> Iterator[Draft]:
+    def _job_ended(self, record: JobEnd) -> Iterable[Draft]:
         self._links.ui = record.ui or self._links.ui
-        yield from self._jobs.ended(record)
-        yield from self._sql.job_ended()
+        return [*self._jobs.ended(record), *self._sql.job_ended()]
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
@@ -336,7 +356,8 @@ class Translator:
         attributes = Attributes(application.scope_variables)
         # The caller does not have the list yet, so changing it is safe.
         _extend(attributes, draft.attributes)
-        _extend(attributes, self._recoveries.of(name, attributes))
+        if role := self._recoveries.of(name, attributes):
+            _extend(attributes, role)
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(
             name=name,

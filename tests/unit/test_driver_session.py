@@ -245,10 +245,10 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     """If the translation of a record fails, the final report counts the record, and other records are translated."""
     translate = Translator.translate
 
-    def fails(translator: Translator, record: Any) -> list[Event]:
+    def fails(translator: Translator, record: Any, oldest: int) -> list[Event]:
         if isinstance(record, QueryStarted):
             raise ZeroDivisionError
-        return translate(translator, record)
+        return translate(translator, record, oldest)
 
     monkeypatch.setattr(Translator, "translate", fails)
     reporter = CollectingReporter()

@@ -28,6 +28,7 @@ from spark_events.translate.last_failure import same_cause
 
 __all__ = ["Incidents"]
 
+_WARN = Severity.WARN.number
 _STATUS = "JobStatusChangeEvent"
 _FAILURE = "JobFailureEvent"
 _STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
@@ -140,8 +141,13 @@ class Incidents:
             record: number of the oldest record that caused these events.
             at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
         """
-        if not self._waiting and all(event.severity < Severity.WARN for event in events):
-            return events
+        if not self._waiting:
+            # Nearly all records end here, so the check avoids the comparison of severities, which is slow.
+            for event in events:
+                if event.severity.number >= _WARN:
+                    break
+            else:
+                return events
         self._expire(at)
         repeated: _Failed | None = None
         for event, following in zip_longest(events, events[1:]):

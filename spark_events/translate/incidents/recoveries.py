@@ -64,11 +64,11 @@ class Recoveries:
 
         The result is empty for any other event.
         """
-        new = attributes.get("spark.status.new")
+        if name == "JobStatusChangeEvent":
+            return self._changed(attributes)
         if name == "BatchCommitEvent":
             return self._committed(attributes)
-        if name == "JobStatusChangeEvent":
-            return self._changed(attributes, new)
+        new = attributes.get("spark.status.new")
         if name == "DeadlineStatusChangeEvent":
             key = _key(attributes, _subject(attributes), f"deadline-{attributes.get('spark.deadline.rule')}")
             return _role(_ALARM if new == "OVERDUE" else _RECOVERY, key)
@@ -87,10 +87,15 @@ class Recoveries:
         self._has_committed = True
         return _role(_RECOVERY, _key(attributes, subject), more)
 
-    def _changed(
-        self, attributes: Mapping[str, AttributeValue], new: AttributeValue | None
-    ) -> Mapping[str, AttributeValue]:
-        entity, subject = attributes.get("spark.entity"), _subject(attributes)
+    def _changed(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        entity = attributes.get("spark.entity")
+        if entity == "job":
+            # Job events are the most frequent ones, so they take this short path.
+            is_group = "spark.job.group" in attributes and _RUN not in attributes and len(self._groups) < _MOST_SUBJECTS
+            if is_group and (subject := _subject(attributes)):
+                self._groups[subject] = None
+            return _NOTHING
+        subject, new = _subject(attributes), attributes.get("spark.status.new")
         if entity == "application" and new == "FINISHED":
             more = [_key(attributes, one) for one in dict.fromkeys([*self._runs, *self._groups])]
             return _role(_RECOVERY, _key(attributes, ""), more[:_MOST_SUBJECTS])
@@ -98,8 +103,6 @@ class Recoveries:
             self._runs.pop(subject, None)
         elif entity == "query" and new == "RUNNING" and len(self._runs) < _MOST_RUNS:
             self._runs[subject] = attributes.get(_RUN)
-        elif entity == "job" and _RUN not in attributes and subject and len(self._groups) < _MOST_SUBJECTS:
-            self._groups[subject] = None
         return _NOTHING
 
 
