@@ -30,6 +30,8 @@ _LOG = logging.getLogger(__name__)
 
 #: Number of rows after which a worker yields to the loop. Calls that return immediately would never yield.
 _TURN = 64
+#: Maximum number of workers that start in one iteration of the loop.
+_STARTED = 32
 #: Time that a partial group waits for more rows if no other call is running, in seconds.
 _LINGER_SECONDS = 0.05
 
@@ -110,6 +112,7 @@ class Pool:
         self._low_reported = False
         self._uncancellable: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
+        self._more: asyncio.Handle | None = None
         self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, self._beat, clock)
 
     def start(self) -> None:
@@ -252,7 +255,8 @@ class Pool:
     def _employ(self, least: int = 0) -> None:
         """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
         loop = asyncio.get_running_loop()
-        for _ in range(min(self._window.size - len(self._slots), max(least, self.feed.waiting))):
+        wanted = min(self._window.size - len(self._slots), max(least, self.feed.waiting))
+        for _ in range(min(wanted, _STARTED)):
             slot = Slot()
             self._slots.add(slot)
             # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
@@ -260,10 +264,19 @@ class Pool:
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._ended)
-        if len(self._slots) < self._window.size:
+        if wanted > _STARTED:
+            # If the calls return immediately, the first workers take the calls of all others.
+            if self._more is None:
+                self._more = loop.call_soon(self._employ_more)
+        elif len(self._slots) < self._window.size:
             self._window.is_idle = True
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
+
+    def _employ_more(self) -> None:
+        self._more = None
+        if not self.stopping:
+            self._employ()
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         """Replace a worker that user code cancelled before it began; such a worker could not free its slot."""

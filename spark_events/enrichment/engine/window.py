@@ -48,6 +48,8 @@ _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
 _CHAINED_STEP = 0.45
 #: Lower bound for the mean latency in seconds, because calls may return immediately.
 _RESOLUTION = 1e-6
+#: Mean latency in seconds below which calls wait for nothing, so that the window has no effect.
+_INSTANT_SECONDS = 20e-6
 #: Minimum size of a step, as a multiple of the standard error of the latency.
 _SIGNIFICANT = 3.0
 #: Maximum number of rounds between two comparisons, after comparisons without a change.
@@ -166,6 +168,9 @@ class Window:
         if not latencies:
             self._overloaded()
             return True
+        if not rejected and math.fsum(latencies) < _INSTANT_SECONDS * len(latencies):
+            self._clear()
+            return False
         latencies.sort()
         counted = latencies[: max(1, int(len(latencies) * _COUNTED))]
         mean = max(math.fsum(counted) / len(counted), _RESOLUTION)

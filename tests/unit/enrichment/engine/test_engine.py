@@ -24,7 +24,8 @@ from fakes import PATIENCE, eventually
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.settings import Retry
+from spark_events.enrichment.engine.window import Window
+from spark_events.enrichment.settings import Auto, Retry
 
 
 class InFlight:
@@ -111,6 +112,47 @@ def test_exactly_max_in_flight_calls_are_in_flight() -> None:
     run.of(range(200))
     assert most == 7
     assert run.numbers["peak_in_flight"] == 7
+
+
+def test_calls_that_return_immediately_need_few_workers() -> None:
+    """Workers start in groups, so that a few workers make all calls if no call waits."""
+    workers: set[asyncio.Task[Any] | None] = set()
+
+    async def fn(row: int) -> int:
+        workers.add(asyncio.current_task())
+        return row
+
+    # The set keeps the tasks alive, so each worker is counted.
+    assert Run(fn, max_in_flight=1_000).of(chunks_of(range(1_000), 1_000)) == list(range(1_000))
+    assert len(workers) <= 64
+
+
+def test_all_workers_start_if_calls_wait() -> None:
+    """All calls that may be in flight begin before the first call ends."""
+    begun = 0
+    complete = asyncio.Event()
+
+    async def fn(row: int) -> int:
+        nonlocal begun
+        begun += 1
+        if begun == 500:
+            complete.set()
+        await complete.wait()
+        return row
+
+    assert Run(fn, max_in_flight=500, timeout=20).of(chunks_of(range(600), 600)) == list(range(600))
+
+
+@pytest.mark.parametrize(("seconds", "grows"), [(2e-6, False), (1e-3, True)])
+def test_calls_that_return_immediately_do_not_enlarge_the_window(seconds: float, grows: bool) -> None:
+    """A larger window would not increase the throughput of calls that wait for nothing."""
+    window = Window(Auto())
+    first = window.size
+    window.begin(0.0)
+    window.latencies += [seconds] * window.need
+    window.turn()
+    assert (window.size > first) is grows
+    assert window.latencies == []
 
 
 def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
