@@ -21,7 +21,7 @@ _ROUNDS = int(os.environ.get("END_TO_END_ROUNDS", "9"))
 
 
 def run() -> None:
-    """Print events per second; the target is 100,000."""
+    """Print events per second; the target is 50,000."""
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events.jsonl")
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")

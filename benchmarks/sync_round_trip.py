@@ -18,7 +18,7 @@ _WARM_UP = 5_000
 
 
 def run() -> None:
-    """Print medians and tails. The target for the median is less than 250 µs."""
+    """Print medians and tails. The target for the median is at most 500 µs."""
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events.jsonl")
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")

@@ -44,9 +44,8 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity. A larger number wakes the
-#: reporters' threads less often.
-_SLICE = 512
+#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity.
+_SLICE = 128
 #: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
 #: priority can displace other events.
 _MAX_WEIGHT = 1024
