@@ -891,6 +891,8 @@ class _WithTask(Reporter):
             self._how = "done"
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        if self._how == "by a plain report":
+            self._task = asyncio.get_running_loop().create_task(self._tick())
         return self._report() if self._how == "by an async report" else None
 
 
@@ -919,7 +921,7 @@ def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
     assert reporter.seen[-1] - reporter.seen[0] >= 90
 
 
-@pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
+@pytest.mark.parametrize("how", ["by a plain open", "by a plain report", "by an async report"])
 def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
     """A background task, for example to keep a connection alive, also runs without calls."""
     reporter = _WithTask(how)
