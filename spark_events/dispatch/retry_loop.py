@@ -330,6 +330,9 @@ class RetryLoop:
         finally:
             took = time.monotonic() - self.busy_since
             self.busy_since = None
+            if not self._work.waits_in_loop and len(asyncio.all_tasks()) > 1:
+                # The reporter has started a task, so keep the event loop running between calls.
+                self._work.wait_in_loop()
         if took > self._config.timeout and not self.abandoned:
             # The call blocked the event loop, so the timeout could not cancel it. The call succeeded but counts as a
             # timeout.

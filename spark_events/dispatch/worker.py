@@ -168,7 +168,6 @@ class Worker:
             # The events stay on disk until the reporter can be opened again. A drain does not wait for these events.
             retry_loop.in_failure = True
             return
-        self._run_loop_for_tasks()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
             # Drop the events of a reporter that cannot be opened, so that no caller waits for them.
@@ -178,17 +177,11 @@ class Worker:
             self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
-            self._run_loop_for_tasks()
         if not retry_loop.abandoned:
             try:
                 await retry_loop.call_once(reporter.close)
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
-
-    def _run_loop_for_tasks(self) -> None:
-        """If the reporter has started a task, let the event loop also run between calls."""
-        if not self._work.waits_in_loop and len(asyncio.all_tasks()) > 1:
-            self._work.wait_in_loop()
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
         # Pass a copy of the list to each attempt, so that a reporter that modifies its list loses no events.

@@ -214,8 +214,8 @@ class Translator:
 
         Args:
             record: the record.
-            oldest: number of the oldest record that may have caused one of these events; 0: the held record, or this
-                record.
+            oldest: number of the oldest record with a held event, or of this record if no event is held; 0: determine
+                the number here.
         """
         oldest = oldest or self.held_record or record.seq
         events = []
@@ -317,7 +317,7 @@ class Translator:
         return self._timed(moment, handler, record)
 
     def _timed(self, moment: int, handler: _Handler, record: Any) -> Iterator[Draft]:
-        """Report the time-driven events before the events of the next record."""
+        """Report the due time-driven events, then the events of the record."""
         yield from self._streams.tick(moment)
         yield from handler(record)
 

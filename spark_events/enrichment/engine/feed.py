@@ -11,7 +11,7 @@ from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 
 #: Count rows in blocks of this size, which is cheaper; `waiting` is too low by less than one block.
-_BLOCK = 32
+BLOCK = 32
 #: A row and its call. None stands for a call with this row alone; its object is created on demand.
 Taken = tuple[RowBatch, int, Call | None]
 #: Function that stores the answer of a row.
@@ -76,8 +76,8 @@ class InOrder:
                 yield (None,)
                 continue
             batch, indices = self._batches.popleft()
-            for start in range(0, len(indices), _BLOCK):
-                block = indices[start : start + _BLOCK]
+            for start in range(0, len(indices), BLOCK):
+                block = indices[start : start + BLOCK]
                 self.waiting -= len(block)
                 self._on_take()
                 yield zip(itertools.repeat(batch), block, itertools.repeat(None))

@@ -19,7 +19,7 @@ from spark_events.enrichment.engine.buffer import SAMPLE
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, Slot, Sweeper
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
-from spark_events.enrichment.engine.feed import Feed, InOrder
+from spark_events.enrichment.engine.feed import BLOCK, Feed, InOrder
 from spark_events.enrichment.engine.sharing import Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
@@ -30,8 +30,6 @@ _LOG = logging.getLogger(__name__)
 
 #: Number of rows after which a worker yields to the loop. Calls that return immediately would never yield.
 _TURN = 64
-#: Maximum number of workers that start in one iteration of the loop.
-_STARTED = 32
 #: Time that a partial group waits for more rows if no other call is running, in seconds.
 _LINGER_SECONDS = 0.05
 
@@ -232,6 +230,8 @@ class Pool:
             cause = "rate_limit"
         elif len(self._slots) < self._window.size:
             cause = "upstream"
+        elif self._window.is_instant:
+            cause = "processor"
         else:
             cause = "max_in_flight" if self._window.is_largest else "service"
         counts.limited[cause] += passed
@@ -256,7 +256,8 @@ class Pool:
         """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
         loop = asyncio.get_running_loop()
         wanted = min(self._window.size - len(self._slots), max(least, self.feed.waiting))
-        for _ in range(min(wanted, _STARTED)):
+        # If calls return immediately, a few workers make all calls, so start the workers in groups.
+        for _ in range(min(wanted, BLOCK)):
             slot = Slot()
             self._slots.add(slot)
             # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
@@ -264,8 +265,7 @@ class Pool:
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._ended)
-        if wanted > _STARTED:
-            # If the calls return immediately, the first workers take the calls of all others.
+        if wanted > BLOCK:
             if self._more is None:
                 self._more = loop.call_soon(self._employ_more)
         elif len(self._slots) < self._window.size:
@@ -276,7 +276,8 @@ class Pool:
     def _employ_more(self) -> None:
         self._more = None
         if not self.stopping:
-            self._employ()
+            # `waiting` omits the rest of an opened block.
+            self._employ(self.feed.waiting + BLOCK)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         """Replace a worker that user code cancelled before it began; such a worker could not free its slot."""

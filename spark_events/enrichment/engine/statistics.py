@@ -225,7 +225,9 @@ def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
         "window.min": min(windows, default=0),
         "window.median": _median(windows),
         "window.max": max(windows, default=0),
-        "at_limit_ms": round(1000 * sum(spent for cause, spent in numbers["limited"].items() if cause != "upstream")),
+        "at_limit_ms": round(
+            1000 * sum(spent for cause, spent in numbers["limited"].items() if cause not in ("upstream", "processor"))
+        ),
         "slot_wait.mean_ms": numbers["slot_wait"] / numbers["calls"] * 1000 if numbers["calls"] else 0.0,
     }
 

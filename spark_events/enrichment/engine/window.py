@@ -48,7 +48,7 @@ _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.3, 0.08, math.log(2)
 _CHAINED_STEP = 0.45
 #: Lower bound for the mean latency in seconds, because calls may return immediately.
 _RESOLUTION = 1e-6
-#: Mean latency in seconds below which calls wait for nothing, so that the window has no effect.
+#: Mean latency in seconds below which the processor limits the calls; such a round does not change the window.
 _INSTANT_SECONDS = 20e-6
 #: Minimum size of a step, as a multiple of the standard error of the latency.
 _SIGNIFICANT = 3.0
@@ -75,6 +75,7 @@ class Window:
         need: number of answered calls that complete the current round.
         latency: mean seconds of the fastest calls of the latest round; 0 before the first round is complete.
         is_idle: whether something other than the window limited the calls in flight during this round.
+        is_instant: whether the calls of the latest round returned immediately.
     """
 
     def __init__(self, bounds: Auto) -> None:
@@ -82,7 +83,7 @@ class Window:
         self._is_fixed = bounds.min == bounds.max
         self.size = bounds.initial
         self.latencies: list[float] = []
-        self.is_idle = False
+        self.is_idle = self.is_instant = False
         self.since = -math.inf
         self.latency = self._share = 0.0
         self._rejected = self._old = 0
@@ -168,7 +169,10 @@ class Window:
         if not latencies:
             self._overloaded()
             return True
-        if not rejected and math.fsum(latencies) < _INSTANT_SECONDS * len(latencies):
+        is_quick = math.fsum(latencies) < _INSTANT_SECONDS * len(latencies)
+        # Never keep a tiny window: a few calls may be slow.
+        self.is_instant = is_quick and not rejected and self.size >= _LEAST_CALLS
+        if self.is_instant:
             self._clear()
             return False
         latencies.sort()

@@ -142,7 +142,7 @@ class Incidents:
             at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
         """
         if not self._waiting:
-            # Nearly all records end here, so the check avoids the comparison of severities, which is slow.
+            # Nearly all records end here. Compare numbers, because comparing `Severity` members is slow.
             for event in events:
                 if event.severity.number >= _WARN:
                     break

@@ -90,7 +90,7 @@ class Recoveries:
     def _changed(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         entity = attributes.get("spark.entity")
         if entity == "job":
-            # Job events are the most frequent ones, so they take this short path.
+            # Handle job events first, because they are the most frequent events.
             is_group = "spark.job.group" in attributes and _RUN not in attributes and len(self._groups) < _MOST_SUBJECTS
             if is_group and (subject := _subject(attributes)):
                 self._groups[subject] = None

@@ -891,8 +891,10 @@ class _WithTask(Reporter):
             self._how = "done"
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-        if self._how == "by a plain report":
+        if self._how.startswith("by a plain report"):
             self._task = asyncio.get_running_loop().create_task(self._tick())
+        if self._how == "by a plain report that fails until the task runs" and not self.ticks:
+            raise OSError("not connected yet")
         return self._report() if self._how == "by an async report" else None
 
 
@@ -921,7 +923,15 @@ def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
     assert reporter.seen[-1] - reporter.seen[0] >= 90
 
 
-@pytest.mark.parametrize("how", ["by a plain open", "by a plain report", "by an async report"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "by a plain open",
+        "by a plain report",
+        "by a plain report that fails until the task runs",
+        "by an async report",
+    ],
+)
 def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
     """A background task, for example to keep a connection alive, also runs without calls."""
     reporter = _WithTask(how)

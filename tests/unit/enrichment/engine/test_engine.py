@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import importlib
+import itertools
 import logging
 import os
 import sys
@@ -115,7 +116,7 @@ def test_exactly_max_in_flight_calls_are_in_flight() -> None:
 
 
 def test_calls_that_return_immediately_need_few_workers() -> None:
-    """Workers start in groups, so that a few workers make all calls if no call waits."""
+    """Workers start in groups, so a few workers make all calls if no call waits."""
     workers: set[asyncio.Task[Any] | None] = set()
 
     async def fn(row: int) -> int:
@@ -127,7 +128,8 @@ def test_calls_that_return_immediately_need_few_workers() -> None:
     assert len(workers) <= 64
 
 
-def test_all_workers_start_if_calls_wait() -> None:
+@pytest.mark.parametrize("sizes", [(600,), (1, 1_000, 500), (1, 500, 300)])
+def test_all_workers_start_if_calls_wait(sizes: tuple[int, ...]) -> None:
     """All calls that may be in flight begin before the first call ends."""
     begun = 0
     complete = asyncio.Event()
@@ -135,17 +137,19 @@ def test_all_workers_start_if_calls_wait() -> None:
     async def fn(row: int) -> int:
         nonlocal begun
         begun += 1
-        if begun == 500:
+        if begun == sum(sizes):
             complete.set()
         await complete.wait()
         return row
 
-    assert Run(fn, max_in_flight=500, timeout=20).of(chunks_of(range(600), 600)) == list(range(600))
+    rows = iter(range(sum(sizes)))
+    chunks = (chunk for size in sizes for chunk in chunks_of(itertools.islice(rows, size), size))
+    assert Run(fn, max_in_flight=2_000, timeout=20).of(chunks) == list(range(sum(sizes)))
 
 
 @pytest.mark.parametrize(("seconds", "grows"), [(2e-6, False), (1e-3, True)])
-def test_calls_that_return_immediately_do_not_enlarge_the_window(seconds: float, grows: bool) -> None:
-    """A larger window would not increase the throughput of calls that wait for nothing."""
+def test_only_calls_that_wait_enlarge_the_window(seconds: float, grows: bool) -> None:
+    """The window grows only if calls wait, because a larger window gains nothing otherwise."""
     window = Window(Auto())
     first = window.size
     window.begin(0.0)
