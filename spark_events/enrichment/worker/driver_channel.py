@@ -33,6 +33,8 @@ from spark_events.enrichment.engine.loop import BackgroundLoop
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
+#: Time between the loss of the connection and the even share, in seconds.
+_LOST_SECONDS = 5.0
 _ATTEMPT = struct.Struct(">qqqq")
 _PROOF_BYTES = 32
 HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
@@ -180,6 +182,10 @@ class ChannelAddress:
             why = f"cannot connect to {self.host}:{self.port}: {str(error) or 'timeout'}"
         else:
             why = await self._attend(reader, writer, attempt, on_stop, over, share)
+            if why and share is not None:
+                # If the driver has exited, Spark ends this process soon. Until then, start no calls beyond the lease,
+                # because the calls of other tasks may use the whole limit.
+                await asyncio.sleep(_LOST_SECONDS)
         if why and share is not None and alone is not None and not over.is_set():
             await alone(why)
 
