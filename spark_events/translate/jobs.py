@@ -184,6 +184,9 @@ def _name(job_id: int, origin: Origin) -> str:
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    before: dict[str, AttributeValue] = {} if old is None else {"spark.status.old": old}
-    attributes = {"spark.entity": "job", "spark.job.id": job_id, **before, "spark.status.new": new, **origin.attributes}
+    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
+    if old is not None:
+        attributes["spark.status.old"] = old
+    attributes["spark.status.new"] = new
+    attributes.update(origin.attributes)
     return Draft("JobStatusChangeEvent", _SCOPE, ("job", job_id, new), body, severity, at, attributes)

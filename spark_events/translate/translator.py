@@ -218,9 +218,7 @@ class Translator:
                 the number here.
         """
         oldest = oldest or self.held_record or record.seq
-        events = []
-        for draft in self._drafts(record):
-            events.append(self._event(draft))
+        events = [self._event(draft) for draft in self._drafts(record)]
         if type(record) is SqlExecutionEnd and record.error is None:
             return [*self._incidents.execution_succeeded(record.at), *self._incidents.take(events, oldest, record.at)]
         return self._incidents.take(events, oldest, record.at)

@@ -170,7 +170,7 @@ class Window:
             self._overloaded()
             return True
         is_quick = math.fsum(latencies) < _INSTANT_SECONDS * len(latencies)
-        # Never keep a tiny window: a few calls may be slow.
+        # A tiny window must grow, because a few of the calls may wait.
         self.is_instant = is_quick and not rejected and self.size >= _LEAST_CALLS
         if self.is_instant:
             self._clear()

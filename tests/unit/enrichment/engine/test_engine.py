@@ -147,15 +147,19 @@ def test_all_workers_start_if_calls_wait(sizes: tuple[int, ...]) -> None:
     assert Run(fn, max_in_flight=2_000, timeout=20).of(chunks) == list(range(sum(sizes)))
 
 
-@pytest.mark.parametrize(("seconds", "grows"), [(2e-6, False), (1e-3, True)])
-def test_only_calls_that_wait_enlarge_the_window(seconds: float, grows: bool) -> None:
-    """The window grows only if calls wait, because a larger window gains nothing otherwise."""
-    window = Window(Auto())
+@pytest.mark.parametrize(
+    ("seconds", "initial", "grows"),
+    [(2e-6, 20, False), (1e-3, 20, True), (2e-6, 1, True)],
+    ids=["fast", "slow", "tiny"],
+)
+def test_only_calls_that_wait_enlarge_the_window(seconds: float, initial: int, grows: bool) -> None:
+    """The window grows if calls wait or if it is tiny, because otherwise a larger window gains nothing."""
+    window = Window(Auto(initial=initial))
     first = window.size
     window.begin(0.0)
     window.latencies += [seconds] * window.need
     window.turn()
-    assert (window.size > first) is grows
+    assert (window.size > first, window.is_instant) == (grows, not grows)
     assert window.latencies == []
 
 
