@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -33,12 +35,18 @@ def job(how: str, **conf: str) -> Callable[[Lab], Run]:
 
 
 def shell(statements: str) -> Callable[[Lab], Run]:
-    """Run spark-sql with the statements in a file."""
+    """Run spark-sql with the statements in a file, and with jars that the shell adds before the first statement."""
 
     def start(lab: Lab) -> Run:
-        file = lab.folder / f"{abs(hash(statements))}.sql"
+        folder = Path(tempfile.mkdtemp(dir=lab.folder))
+        file = folder / "statements.sql"
         file.write_text(statements, encoding="utf-8")
-        return lab.run("", "-f", str(file), program=["spark-sql"], defaults=LINES)
+        # Spark 3.5 and 4.0 add these jars before the shell replaces its error stream for the last time.
+        jars = [folder / f"{number}.jar" for number in range(50)]
+        for jar in jars:
+            zipfile.ZipFile(jar, "w").close()
+        added = f"hive.aux.jars.path={','.join(map(str, jars))}"
+        return lab.run("", "--hiveconf", added, "-f", str(file), program=["spark-sql"], defaults=LINES)
 
     return start
 

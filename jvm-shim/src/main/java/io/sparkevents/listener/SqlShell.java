@@ -4,6 +4,7 @@ import io.sparkevents.queue.Threads;
 import java.io.PrintStream;
 import java.io.UnsupportedEncodingException;
 import java.util.Arrays;
+import java.util.stream.Stream;
 import org.apache.hadoop.hive.ql.session.SessionState;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -18,10 +19,9 @@ import org.slf4j.LoggerFactory;
 public final class SqlShell {
   private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
   private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
-  /**
-   * Class that is on the stack while Spark, after creating the SparkContext, replaces the session's streams.
-   */
-  private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
+  /** Superclass of {@link #MAIN}: the shell of Hive. */
+  private static final String HIVE_MAIN = "org.apache.hadoop.hive.cli.CliDriver";
+  private static final String PROMPT = "jline.console.ConsoleReader";
   private static final long LOOK_MILLIS = 10;
   private static final String SUCCESS = "Time taken: ";
 
@@ -36,7 +36,7 @@ public final class SqlShell {
    */
   public static void watch() {
     try {
-      if (isIn(Thread.currentThread(), MAIN)) {
+      if (frames(Thread.currentThread()).anyMatch(frame -> frame.getClassName().startsWith(MAIN))) {
         Session.watch(Thread.currentThread());
       }
     } catch (Throwable notThisShell) {
@@ -49,8 +49,21 @@ public final class SqlShell {
     return lastError;
   }
 
-  private static boolean isIn(Thread thread, String type) {
-    return Arrays.stream(thread.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(type));
+  private static Stream<StackTraceElement> frames(Thread thread) {
+    return Arrays.stream(thread.getStackTrace());
+  }
+
+  /** Returns whether the shell reads or runs statements. From then on, the shell does not replace the stream. */
+  private static boolean isStarted(StackTraceElement frame) {
+    switch (frame.getClassName()) {
+      case MAIN:
+      case HIVE_MAIN:
+        return frame.getMethodName().startsWith("process");
+      case PROMPT:
+        return frame.getMethodName().equals("readLine");
+      default:
+        return false;
+    }
   }
 
   private static void giveUp(Throwable why) {
@@ -66,16 +79,17 @@ public final class SqlShell {
       }
     }
 
+    /** The shell replaces the stream twice after creating the SparkContext, so one attachment is not sufficient. */
     private static void attachUntilStarted(SessionState session, Thread main) {
       try {
-        boolean starts;
+        boolean isStarted;
         do {
-          starts = isIn(main, STARTING);
+          isStarted = frames(main).anyMatch(SqlShell::isStarted);
           if (session.err != null && !(session.err instanceof Watch)) {
             session.err = new Watch(session.err);
           }
           Thread.sleep(LOOK_MILLIS);
-        } while (starts);
+        } while (!isStarted);
       } catch (Throwable notThisShell) {
         giveUp(notThisShell);
       }
