@@ -17,7 +17,7 @@ from virtual_time import run
 from spark_events.enrichment.driver.rate import limits_of
 from spark_events.enrichment.engine.assembly import assemble
 from spark_events.enrichment.engine.buffer import RowBuffer
-from spark_events.enrichment.engine.calls import RowBatch
+from spark_events.enrichment.engine.calls import Context, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
@@ -62,6 +62,7 @@ class Service:
         rate: allowed calls per second, by time; None: no limit. Further calls get 429.
         period: seconds of the windows in which calls are counted for ``rate``; 0: a token bucket.
         retry_after: seconds in the header ``Retry-After``; None: no header.
+        reports: when :meth:`reporting` reads the remaining calls for its headers: "arrival" or "answer" of the call.
         neighbours: calls in flight from other clients, by time.
         flaky: share of calls that are rejected at random.
         quota: tokens actually used in any minute; None: no limit. Further calls get 429.
@@ -78,6 +79,7 @@ class Service:
     rate: Steps | None = None
     period: float = 0.0
     retry_after: float | None = None
+    reports: str = "arrival"
     neighbours: Steps = ((0, 0),)
     flaky: float = 0.0
     quota: float | None = None
@@ -129,11 +131,30 @@ class Service:
             self._busy += 1
             self._waiting.popleft().set_result(None)
 
-    async def call(self, row: Any) -> Any:
+    def headers(self, now: float) -> dict[str, str]:
+        """Return the headers that report the rate limit."""
+        assert self.rate is not None
+        rate = at(self.rate, now)
+        left = (int(now / self.period) + 1) * self.period - now if self.period else (rate - self._tokens) / rate
+        return {"x-ratelimit-remaining": str(int(self._tokens)), "x-ratelimit-reset": str(left)}
+
+    async def reporting(self, row: Any, ctx: Context) -> Any:
+        """Call the service, and pass the headers of the answer to the engine."""
+        loop = asyncio.get_running_loop()
+        headers: dict[str, str] = {}
+        try:
+            return await self.call(row, headers)
+        finally:
+            ctx.read_limits(headers if self.reports == "arrival" else self.headers(loop.time()))
+
+    async def call(self, row: Any, headers: dict[str, str] | None = None) -> Any:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self.calls += 1
-        if self._limits(now) or self._exceeds_quota(now, self.tokens(row)):
+        is_limited = self._limits(now)
+        if headers is not None:
+            headers.update(self.headers(now))
+        if is_limited or self._exceeds_quota(now, self.tokens(row)):
             self.rejections += 1
             await asyncio.sleep(0.002)
             raise RejectedError(429, self.retry_after)
@@ -195,27 +216,33 @@ class State:
     """The part of a worker process that the pool needs."""
 
     def __init__(self) -> None:
-        for name in ("windows", "allowed", "gates", "breakers", "rates", "caches", "ledgers"):
+        for name in ("windows", "allowed", "quotas", "gates", "breakers", "rates", "caches", "ledgers"):
             setattr(self, name, LruCache())
 
 
-def outcome(service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, **plan: Any) -> Outcome:
+def outcome(
+    service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, reporting: bool = False, **plan: Any
+) -> Outcome:
     """Simulate worker processes that together call a service for a number of rows or seconds.
 
     One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes.
+    With ``reporting``, the calls pass the headers of their answers to the engine.
     """
     random.seed(service.seed)
-    return run(_simulate(service, rows, processes, seconds, plan))[0]
+    fn = service.reporting if reporting else service.call
+    return run(_simulate(service, fn, rows, processes, seconds, plan))[0]
 
 
-async def _simulate(service: Service, rows: int, processes: int, seconds: float, plan: dict[str, Any]) -> Outcome:
+async def _simulate(
+    service: Service, fn: Callable[..., Any], rows: int, processes: int, seconds: float, plan: dict[str, Any]
+) -> Outcome:
     loop = asyncio.get_running_loop()
     pools: list[Pool] = []
     batches: list[RowBatch] = []
     limited: Counter[str] = Counter()
     counted: list[EngineCounts] = []
     over = asyncio.Event()
-    limits = limits_of(Plan(service.call, **plan))
+    limits = limits_of(Plan(fn, **plan))
     ledger = Ledger(limits, loop.time)
     sharing: list[asyncio.Task[None]] = []
 
@@ -227,7 +254,7 @@ async def _simulate(service: Service, rows: int, processes: int, seconds: float,
             over.set()
 
     for number in range(processes):
-        made = Plan(service.call, **plan)
+        made = Plan(fn, **plan)
         counts = EngineCounts()
         counted.append(counts)
         signals = Signals(0, lambda: None, lambda: None, fail)

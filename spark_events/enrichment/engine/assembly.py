@@ -18,6 +18,7 @@ from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
+from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
@@ -36,8 +37,8 @@ class Definition:
 
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
-            gate, of the allowed rate, of the window with its bounds, and of the rate limit with the rate: consecutive
-            tasks of this process share them.
+            gate, of the allowed rate, of the reported quota, of the window with its bounds, and of the rate limit with
+            the rate: consecutive tasks of this process share them.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key under which the open resource is stored.
@@ -81,15 +82,17 @@ def assemble(
     if plan.circuit_breaker is not None:
         config = plan.circuit_breaker
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
+    quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
     attempts = CallAttempts(
         plan,
-        _invoker(plan, resource),
+        _invoker(plan, resource, quota),
         _acceptor(plan, misfit),
         process.gates.get(definition.calls, lambda: Gate(clock)),
         limit,
         breaker,
         counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
+        quota,
         process.windows.get((definition.calls, plan.window), lambda: Window(plan.window)),
         share,
         clock,
@@ -119,12 +122,12 @@ def assemble(
     return pool
 
 
-def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
+def _invoker(plan: Plan, resource: Any, quota: ReportedQuota) -> Callable[[Call], Awaitable[Any]]:
     fn = plan.fn
     if plan.wants_context and plan.batch_size is None:
-        return lambda call: fn(call.batch.rows[call.index], Context(call, resource))
+        return lambda call: fn(call.batch.rows[call.index], Context(call, resource, quota))
     if plan.wants_context:
-        return lambda call: fn(call.argument(), Context(call, resource))
+        return lambda call: fn(call.argument(), Context(call, resource, quota))
     if plan.batch_size is not None:
         return lambda call: fn(call.argument())
     # Fast path for the most common signature.

@@ -29,6 +29,7 @@ from spark_events.enrichment.engine.failure import (
 )
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.limits import Gate, RateLimit
+from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.engine.window import Window
@@ -70,6 +71,7 @@ class CallAttempts:
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
         allowed: receives rejections because of the rate; after the first rejection, spaces the attempts.
+        quota: delays attempts while the destination reports no remaining calls.
         window: receives other rejections and timeouts.
 
     Attributes:
@@ -88,6 +90,7 @@ class CallAttempts:
         breaker: DestinationBreaker | None,
         counts: EngineCounts,
         allowed: AllowedRate,
+        quota: ReportedQuota,
         window: Window,
         share: JobShare | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -100,6 +103,7 @@ class CallAttempts:
         self.breaker = breaker
         self._counts = counts
         self.allowed = allowed
+        self.quota = quota
         self._noted = 0
         self.window = window
         self.resized: Callable[[], None] = lambda: None
@@ -301,6 +305,8 @@ class CallAttempts:
         if verdict.crowded or verdict.timeout:
             if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
                 self.resized()
+        elif verdict.throttled and self.quota.limits and self.quota.is_exhausted:
+            self.quota.rejected()
         elif verdict.throttled:
             self.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
@@ -348,54 +354,56 @@ class CallAttempts:
             if not self.gate.lets(slot.passed):
                 self._return_grant(slot)
                 self.window.is_idle = True
-                if self.gate.until > final + held:
-                    left = self.gate.until - self._clock()
-                    raise EndError(
-                        "throttled",
-                        f"the destination asks to wait another {left:.1f} s, "
-                        f"longer than the remaining part of total_timeout ({self._total:g} s)",
-                    )
+                self._check_pause(self.gate.until, final + held)
                 slot.deadline = final + held
                 slot.passed = await self.gate.enter(again=again)
+            slot.deadline = final if again else math.inf
+            waited = 0.0
+            if not self.quota.admits():
+                self._return_grant(slot)
+                self._check_pause(self.quota.until, final + held)
+                waited += await self._timed(self.quota.wait(again=again), _NO_WAIT)
             if self.allowed.limits and not is_granted:
                 is_granted = True
-                slot.deadline = final if again else math.inf
-                before = self._clock()
-                await self.allowed.wait(again=again)
-                waited = self._clock() - before
-                self.window.is_idle |= waited > max(_NO_WAIT, 0.1 * self.window.latency)
-                held += 0.0 if again else waited
+                waited += await self._timed(self.allowed.wait(again=again), _NO_WAIT)
             if self.rate is not None:
-                slot.deadline = final if again else math.inf
-                before = self._clock()
-                await self.rate.wait()
-                waited = self._clock() - before
-                self.window.is_idle |= waited > max(_NO_WAIT, 0.1 * self.window.latency)
-                held += 0.0 if again else waited
+                waited += await self._timed(self.rate.wait(), _NO_WAIT)
             if self.share is not None and slot.grant is None:
-                slot.deadline = final if again else math.inf
-                waited = await self._wait_for_share(slot, self.share, again=again)
-                held += 0.0 if again else waited
+                waited += await self._timed(self._wait_for_share(slot, self.share, again=again), _LEASE_WAIT)
+            held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():
                 # The gate has released the call after the run ended; the call's row has already been returned as
                 # failed.
                 raise asyncio.CancelledError
-            if self.gate.lets(slot.passed):
+            if self.gate.lets(slot.passed) and self.quota.admits():
                 return held
 
-    async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> float:
-        """Wait until the job's limits admit the attempt; return the seconds spent waiting."""
+    def _check_pause(self, until: float, final: float) -> None:
+        """Raise an error if a pause that the destination asks for ends after ``final``."""
+        if until > final:
+            raise EndError(
+                "throttled",
+                f"the destination asks to wait another {until - self._clock():.1f} s, "
+                f"longer than the remaining part of total_timeout ({self._total:g} s)",
+            )
+
+    async def _timed(self, waiting: Awaitable[None], threshold: float) -> float:
+        """Wait, and return the seconds spent; from the threshold on, the number of calls in flight counts as idle."""
         before = self._clock()
+        await waiting
+        waited = self._clock() - before
+        self.window.is_idle |= waited > max(threshold, 0.1 * self.window.latency)
+        return waited
+
+    async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> None:
+        """Wait until the job's limits admit the attempt."""
         try:
             cost = share.cost_of(slot.call())
         except Exception as error:
             self.leave(slot)
             raise AttemptError(error, Verdict(retryable=False)) from error
         slot.grant = await share.wait(cost, again=again)
-        waited = self._clock() - before
-        self.window.is_idle |= waited > max(_LEASE_WAIT, 0.1 * self.window.latency)
-        return waited
 
     def _return_grant(self, slot: Slot) -> None:
         """Release the permission for an attempt that will not start."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from spark_events.enrichment.engine.buffer import SAMPLE, RowBuffer
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.errors import InvalidPlanError
 
 __all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "Part", "RowBatch"]
@@ -154,16 +155,18 @@ def _distinguishing(failure: RowFailure) -> tuple[str, str, str, int]:
 
 
 class Context:
-    """Argument ``ctx`` of the user's function: one object per call, shared by all attempts of the call.
+    """Argument ``ctx`` of the user's function: one object per attempt.
 
     Attributes:
         resource: the open resource of the plan; None if the plan has no resource.
     """
 
-    __slots__ = ("_call", "resource")
+    __slots__ = ("_call", "_number", "_quota", "resource")
 
-    def __init__(self, call: Call, resource: Any) -> None:
+    def __init__(self, call: Call, resource: Any, quota: ReportedQuota) -> None:
         self._call = call
+        self._quota = quota
+        self._number = quota.begin()
         self.resource = resource
 
     @property
@@ -189,3 +192,18 @@ class Context:
     def idempotency_keys(self) -> tuple[str, ...]:
         """The keys of this call's rows, in order."""
         return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.positions())
+
+    def read_limits(self, headers: Any) -> None:
+        """Read the rate limit headers of an answer; the worker process then stays below the reported limits.
+
+        If no calls remain, further calls wait until the limit is reset.
+
+        Args:
+            headers: the headers of the service's response, a mapping of names to values.
+
+        Raises:
+            TypeError: when ``headers`` is not a mapping.
+        """
+        if not hasattr(headers, "items"):
+            raise TypeError(f"ctx.read_limits got {type(headers).__name__}; expected the response's headers, a mapping")
+        self._quota.report(self._number, headers)

@@ -222,7 +222,7 @@ class Pool:
         counts, attempts = self._counts, self._attempts
         counts.windows[self._window.size] += passed
         waiting = len(self._slots) > counts.flying
-        if waiting and (attempts.allowed.limits or not attempts.gate.is_open):
+        if waiting and (attempts.allowed.limits or not attempts.gate.is_open or not attempts.quota.admits()):
             cause = "service"
         elif waiting and attempts.share is not None and attempts.share.lacking:
             cause = attempts.share.lacking
@@ -300,7 +300,7 @@ class Pool:
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None or attempts.share is not None, self._plain, self._first
         take, timed, window = feed.take, counts.durations.append, self._window
-        latencies, allowed = window.latencies, attempts.allowed
+        latencies, allowed, quota = window.latencies, attempts.allowed, attempts.quota
         measured = False
         now = clock()
         try:
@@ -311,7 +311,7 @@ class Pool:
                     break
                 slot.batch, slot.index, slot.made = batch, index, call = taken
                 answer: Any = attempts.refusal
-                if answer is None and (limited or not gate.is_open or allowed.limits):
+                if answer is None and (limited or not gate.is_open or allowed.limits or quota.limits):
                     answer = await attempts.begin(slot)
                     now = clock()
                 elif answer is None:

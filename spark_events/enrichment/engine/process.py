@@ -19,6 +19,7 @@ from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
+from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.engine.shared_cache import Pause
 from spark_events.enrichment.engine.sharing import AnswerCache
@@ -67,6 +68,7 @@ class Process:
         self.caches: LruCache[AnswerCache] = LruCache()
         self.windows: LruCache[Window] = LruCache()
         self.allowed: LruCache[AllowedRate] = LruCache()
+        self.quotas: LruCache[ReportedQuota] = LruCache()
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()

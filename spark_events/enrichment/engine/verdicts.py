@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import datetime
-import email.utils
 import errno
-import math
-import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_events.enrichment.engine.client_errors import DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
+from spark_events.enrichment.engine.rate_headers import lower_case, moment, number, pause_in, reported_limits
 from spark_events.enrichment.settings import Retry
 
-__all__ = ["InvalidAnswerError", "NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
+__all__ = ["LONGEST_PAUSE", "InvalidAnswerError", "NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 
 
 class NotAcceptedError(Exception):
@@ -46,16 +42,7 @@ _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
 #: Upper bound of Retry-After, in seconds. A longer value is probably a mistake, and would delay all later batches of
 #: the worker.
-_LONGEST_PAUSE = 86_400.0
-_RESETS = "x-ratelimit-reset"
-#: Remaining calls and seconds of a limit in a RateLimit header, in the current draft, ``"hour";r=0;t=30``, and in
-#: earlier drafts, ``limit=100, remaining=0, reset=30``.
-_IETF = (re.compile(r"^r=(\d+)$|^remaining=(\d+)$"), re.compile(r"^t=(\d+)$|^reset=(\d+)$"))
-#: A number of at least this value (a time in 2001) is seconds since 1970 and not a duration.
-_FIRST_EPOCH = 1e9
-#: Durations in Go's format: ``6m0s``, ``20ms``.
-_DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-_DURATION_UNITS = (3600.0, 60.0, 1.0, 0.001)
+LONGEST_PAUSE = 86_400.0
 
 _NETWORK_ERRNOS = {
     getattr(errno, name)
@@ -146,7 +133,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return DOWN
     delay = getattr(error, "retry_after", None)
     if isinstance(delay, (int, float)) and delay >= 0:
-        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(delay, _LONGEST_PAUSE)))
+        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(delay, LONGEST_PAUSE)))
     return FINAL
 
 
@@ -188,89 +175,19 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
     if status not in _THROTTLED | _THROTTLED_IF_ASKED:
         return None
     headers = _headers(error)
-    delays = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
+    delays = [number(headers.get("retry-after-ms"), 0.001), moment(headers.get("retry-after"), wall)]
     if status == _TOO_MANY:
-        delays += [_ietf(headers), _moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
+        delays += [pause_in(limits) for limits in reported_limits(headers, wall)]
     delay = next((seconds for seconds in delays if seconds is not None), None)
-    return None if delay is None else min(max(0.0, delay), _LONGEST_PAUSE)
+    return None if delay is None else min(max(0.0, delay), LONGEST_PAUSE)
 
 
 def _headers(error: BaseException) -> dict[str, str]:
     """Return the response's headers by lower-case name."""
     if metadata := _metadata(error):
-        return {str(name).lower(): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
+        return lower_case(metadata.get("HTTPHeaders", {}))
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
         if hasattr(headers, "items"):
-            return {str(name).lower(): str(value) for name, value in headers.items()}
+            return lower_case(headers)
     return {}
-
-
-def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
-    """Return the seconds until a limit in the ``x-ratelimit-reset`` headers is reset, or None.
-
-    A service may have several limits, for example for requests and for tokens. If some limits are exhausted according
-    to their ``remaining`` header, the latest reset of these limits counts. Otherwise, the earliest reset of all limits
-    counts.
-    """
-    exhausted: list[float] = []
-    others: list[float] = []
-    for name, value in headers.items():
-        if name.startswith(_RESETS) and (seconds := _moment(value, wall)) is not None:
-            left = _number(headers.get(name.replace("reset", "remaining")))
-            (exhausted if left is not None and left <= 0 else others).append(seconds)
-    return max(exhausted) if exhausted else min(others, default=None)
-
-
-def _ietf(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds until a limit in the ``RateLimit`` header is reset, or None.
-
-    The latest reset of an exhausted limit counts. If no limit is exhausted, the earliest reset counts.
-    """
-    exhausted: list[float] = []
-    others: list[float] = []
-    header = headers.get("ratelimit", "")
-    # Earlier drafts have a single limit, whose parts are separated by commas.
-    for limit in [header.replace(",", ";")] if "reset=" in header else header.split(","):
-        parts = [part.strip() for part in limit.split(";")]
-        left, seconds = (
-            next((float(found[1] or found[2]) for part in parts if (found := pattern.match(part))), None)
-            for pattern in _IETF
-        )
-        if seconds is not None:
-            (exhausted if left == 0 else others).append(seconds)
-    return max(exhausted) if exhausted else min(others, default=None)
-
-
-def _moment(value: str | None, wall: Callable[[], float]) -> float | None:
-    """Return the seconds until a time; None if the string is invalid.
-
-    The string contains seconds, a duration, a date, or seconds since 1970.
-    """
-    number = _number(value)
-    if number is not None:
-        if number < _FIRST_EPOCH:
-            return number
-        # Large numbers are seconds since 1970; numbers a thousand times larger are milliseconds.
-        return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
-    if not value:
-        return None
-    if (duration := _DURATION.fullmatch(value)) is not None:
-        parts = zip(duration.groups(default="0"), _DURATION_UNITS, strict=True)
-        return sum(float(part) * unit for part, unit in parts)
-    for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
-        with contextlib.suppress(TypeError, ValueError):
-            return parse(value).timestamp() - wall()
-    return None
-
-
-def _of_iso_date(value: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))  # fromisoformat rejects Z before Python 3.11
-
-
-def _number(value: str | None, unit: float = 1.0) -> float | None:
-    try:
-        number = float(value or "")
-    except ValueError:
-        return None
-    return number * unit if math.isfinite(number) else None
