@@ -83,6 +83,7 @@ def assemble(
         config = plan.circuit_breaker
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
+    quota.in_flight = lambda: counts.flying
     attempts = CallAttempts(
         plan,
         _invoker(plan, resource, quota),

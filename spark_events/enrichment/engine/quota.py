@@ -1,7 +1,7 @@
 """Remaining calls that a destination reports in the headers of its answers.
 
-A report does not count attempts that began after the reported attempt, so their number is subtracted. The report of the
-attempt that began last is in force: answers arrive in any order, and an older report would be out of date.
+A report may not count the other attempts in flight, so their number is subtracted. Answers arrive in any order. A
+report is out of date, and ignored, if its attempt began before another reported attempt and more calls remained.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ class ReportedQuota:
 
     Attributes:
         limits: whether attempts must wait for :meth:`wait`.
+        in_flight: returns the number of attempts in flight, including the attempt that reports.
         is_exhausted: whether no call remained according to the last report.
         until: the time of ``clock`` at which the limit is reset.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self.limits = self.is_exhausted = False
+        self.in_flight: Callable[[], int] = lambda: 1
         self._clock = clock
         self._wall = wall
         self._begun = self._reported = 0
+        #: The number of remaining calls in the latest report.
+        self._said = 0.0
         self._name, self._counts_calls = "", True
         self._left = self.until = math.inf
         #: The longest time until a reset that was reported for the limit, in seconds.
@@ -66,14 +70,14 @@ class ReportedQuota:
         if lowest is None or lefts[lowest] == math.inf:
             return
         self.is_exhausted = lefts[lowest] <= 0
-        if number < self._reported:
+        if number < self._reported and lefts[lowest] > self._said:
             return
-        self._reported = number
+        self._reported, self._said = max(self._reported, number), lefts[lowest]
         if lowest.name != self._name:
             self._name, self._period = lowest.name, 0.0
         seconds = min(max(0.0, lowest.seconds), LONGEST_PAUSE)
         self._period = max(self._period, seconds)
-        self._left, self.until = lefts[lowest] - (self._begun - number), self._clock() + seconds
+        self._left, self.until = lefts[lowest] - (self.in_flight() - 1), self._clock() + seconds
         self.limits, self._counts_calls = True, lowest.counts_calls
         self._wake()
 

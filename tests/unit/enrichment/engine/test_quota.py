@@ -23,15 +23,14 @@ from spark_events.enrichment.settings import Auto
 WALL = 1_700_000_000.0
 
 
-def admitted(headers: dict[str, str], *, begun: int = 1, reported: int = 1) -> tuple[int, float]:
+def admitted(headers: dict[str, str], *, in_flight: int = 1) -> tuple[int, float]:
     """Return how many attempts a report admits, and the seconds until its reset; at most 100 and 100 s."""
 
     async def count() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
         quota = ReportedQuota(loop.time, lambda: WALL)
-        for _ in range(begun):
-            quota.begin()
-        quota.report(reported, headers)
+        quota.in_flight = lambda: in_flight
+        quota.report(quota.begin(), headers)
         attempts = 0
         while quota.admits() and attempts < 100:
             quota.begin()
@@ -74,25 +73,26 @@ def test_the_lowest_reported_limit_admits_attempts(headers: dict[str, str], atte
     assert until == pytest.approx(seconds, abs=0.01)
 
 
-def test_attempts_that_began_later_are_subtracted() -> None:
-    """A report does not count the attempts that began after its own attempt."""
+def test_other_attempts_in_flight_are_subtracted() -> None:
+    """A report may not count the other attempts in flight."""
     headers = {"x-ratelimit-remaining": "5", "x-ratelimit-reset": "7"}
-    assert admitted(headers, begun=4, reported=4)[0] == 5
-    assert admitted(headers, begun=4, reported=2)[0] == 3
+    assert admitted(headers)[0] == 5
+    assert admitted(headers, in_flight=4)[0] == 2
 
 
-def test_a_report_that_arrives_late_is_ignored() -> None:
-    """An answer that arrives after the answer to a later attempt does not change the number of remaining calls."""
+def test_a_report_that_is_out_of_date_is_ignored() -> None:
+    """The report of an earlier attempt counts only if it contains fewer remaining calls."""
 
     async def left() -> list[bool]:
         quota = ReportedQuota(asyncio.get_running_loop().time)
         numbers = [quota.begin() for _ in range(2)]
-        quota.report(numbers[1], {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "7"})
-        found = [quota.admits()]
-        quota.report(numbers[0], {"x-ratelimit-remaining": "9", "x-ratelimit-reset": "7"})
-        return [*found, quota.admits()]
+        found = []
+        for number, remaining in ((numbers[1], "1"), (numbers[0], "0"), (numbers[0], "9"), (numbers[1], "9")):
+            quota.report(number, {"x-ratelimit-remaining": remaining, "x-ratelimit-reset": "7"})
+            found.append(quota.admits())
+        return found
 
-    assert run(left())[0] == [False, False]
+    assert run(left())[0] == [True, False, False, True]
 
 
 def test_after_a_reset_the_number_of_accepted_attempts_is_admitted() -> None:
