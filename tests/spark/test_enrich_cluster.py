@@ -1,7 +1,11 @@
-"""Tests of enrichment on separate executors with a minimal Python. Some tests kill an executor."""
+"""Tests of enrichment on separate executors with a minimal Python. Some tests kill an executor.
+
+Most tests share one application, and each of these tests starts its own case of the job.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -25,12 +29,6 @@ from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-#: Start both executors before the first task, so that each executor processes a part of every batch and shuffle.
-BOTH = {
-    "spark.scheduler.minRegisteredResourcesRatio": "1",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
-    "spark.cores.max": "2",
-}
 HELD = {"held": True}
 ROWS = 100
 #: Number of concurrent calls per task in the stream job, and of all tasks together if the driver leases them.
@@ -53,10 +51,35 @@ def minimal_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[EnrichService]:
-    with EnrichService(tmp_path / "calls.jsonl") as started:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
+    """Yield the service of all applications of this module."""
+    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
         yield started
+
+
+@pytest.fixture
+def service(running: EnrichService) -> Iterator[EnrichService]:
+    """Yield the service, with an empty log and no script. After a failed test, the service answers all held calls."""
+    running.script()
+    yield running
+    running.release()
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a path that delays the start of new executors for as long as a file with this path exists.
+
+    The executors' Java starts through a script.
+    """
+    folder = tmp_path_factory.mktemp("gate")
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    home = environment().get("JAVA_HOME")
+    real = f"{home}/bin/java" if home else shutil.which("java")
+    java.write_text(f'#!/bin/sh\nwhile [ -e "{folder}/closed" ]; do sleep 0.05; done\nexec "{real}" "$@"\n')
+    java.chmod(0o755)
+    return folder / "closed"
 
 
 def start(
@@ -73,41 +96,113 @@ def start(
     return lab.start(job, str(service.port), *arguments, defaults=defaults, env=env)
 
 
-def finished(run: Run) -> dict[str, Any]:
+@contextlib.contextmanager
+def application(lab: Lab, service: EnrichService, minimal_python: Path, gate: Path, *arguments: str) -> Iterator[Run]:
+    """Run an application whose cases the tests start. In the end, verify the exit code and the enrichment events."""
+    # A replaced task must not wait for an executor with local data.
+    settings = {"spark.locality.wait": "0s", "spark.executorEnv.JAVA_HOME": str(gate.parent)}
+    run = start(lab, service, minimal_python, *arguments, **settings)
+    yield run
+    run.command("stop")
     assert run.wait() == 0, run.tail()
-    found: dict[str, Any] = run.truth()
+    truths = [run.truth(path.name.removeprefix("run-")) for path in run.folder.glob("run-*")]
+    found = Counter(event["attributes"].get("spark.streaming.query.id") for event in run.named("EnrichmentEvent"))
+    # Each stream has one event per started batch, and each other case has one event.
+    assert found.pop(None, 0) == sum("query" not in truth for truth in truths)
+    assert set(found) == {truth["query"] for truth in truths if "query" in truth}
+
+
+@pytest.fixture(scope="module")
+def killed_driver_calls(lab: Lab, running: EnrichService, minimal_python: Path) -> list[Called]:
+    """Kill a driver that has leased all calls in flight. Return the calls after the end of the executors."""
+    running.script(rules=[rule(".*", forever=HELD)])
+    run = start(lab, running, minimal_python)
+    run.command("run-leased")
+    run.wait_for("all leased calls", lambda: len(running.calls()) == LEASED)
+    run.signal(run.driver(), signal.SIGKILL)
+    wait_for("the end of the executors", lambda: not run.executors())
+    wait_for("the end of the calls", lambda: all(call.outcome == "gone" for call in running.calls()))
+    assert run.wait() != 0
+    return running.calls()
+
+
+@pytest.fixture(scope="module")
+def run(
+    lab: Lab, running: EnrichService, minimal_python: Path, gate: Path, killed_driver_calls: list[Called]
+) -> Iterator[Run]:
+    """Yield an application on local-cluster, which starts after the kill of another driver."""
+    assert killed_driver_calls
+    with application(lab, running, minimal_python, gate) as started:
+        yield started
+
+
+def finished(run: Run, case: str) -> dict[str, Any]:
+    """Wait for the end of a case, and return the data that the job has written."""
+    run.wait_until_announced(f"{case}.json")
+    found: dict[str, Any] = run.truth(case)
     return found
 
 
-def rows_of(run: Run, batch: int) -> list[int]:
-    files = (run.folder / "sink" / str(batch)).glob("*.json")
+def events_of(run: Run, query: str) -> list[dict[str, Any]]:
+    """Return the events of a finished query, after the reporter has written all of them."""
+
+    def events() -> list[dict[str, Any]]:
+        return [event for event in run.events() if event["attributes"].get("spark.streaming.query.id") == query]
+
+    run.wait_for(
+        "the end of the query",
+        lambda: [e for e in events() if e["attributes"].get("spark.status.new") == "FINISHED"],
+    )
+    return events()
+
+
+def rows_of(run: Run, case: str, batch: int) -> list[int]:
+    files = (run.folder / case / "sink" / str(batch)).glob("*.json")
     lines = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     assert all(line["name"] == f"n{line['id']}" for line in lines)
     return sorted(line["id"] for line in lines)
 
 
-def is_complete(run: Run) -> bool:
+def is_complete(run: Run, case: str) -> bool:
     """Return whether all batches are committed and contain every row exactly once."""
-    assert run.commits("checkpoint") == list(BATCHES)
-    return all(rows_of(run, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
+    assert run.truth(case)["error"] is None
+    assert run.commits(f"{case}/checkpoint") == list(BATCHES)
+    return all(rows_of(run, case, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
+
+
+def test_a_killed_driver_leaves_no_calls_and_no_leases(
+    killed_driver_calls: list[Called], run: Run, service: EnrichService
+) -> None:
+    """A killed driver's calls end with its executors, and its leases do not reduce the limits of the next driver."""
+    assert {call.outcome for call in killed_driver_calls} == {"gone"}
+    assert max(call.in_flight for call in killed_driver_calls) <= LEASED
+    # From here on, the log contains only calls made by the next driver, and by leftover workers if any exist.
+    service.script(delay=0.05)
+    run.command("run-leased")
+    finished(run, "leased")
+    assert is_complete(run, "leased")
+    calls = service.calls()
+    assert Counter(call.key for call in calls) == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
+    assert max(call.in_flight for call in calls) == LEASED
 
 
 def test_executors_with_a_bare_python_enrich_and_reuse_resources(
-    lab: Lab, service: EnrichService, minimal_python: Path
+    run: Run, service: EnrichService, minimal_python: Path
 ) -> None:
     """Executors receive the package from the driver if they lack it. They open a resource once for three batches."""
-    run = start(lab, service, minimal_python, **BOTH)
-    truth = finished(run)
-    assert truth["there"] == [[["pyarrow"], os.path.realpath(minimal_python.parent.parent)]] * 4
-    assert is_complete(run)
+    run.command("run-stream")
+    truth = finished(run, "stream")
+    assert run.truth("there") == [[["pyarrow"], os.path.realpath(minimal_python.parent.parent)]] * 4
+    assert is_complete(run, "stream")
     calls = Counter(call.key for call in service.calls())
     assert calls == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
-    opened = (run.folder / "opened").read_text(encoding="utf-8").split()
+    opened = (run.folder / "stream" / "opened").read_text(encoding="utf-8").split()
     assert sorted(opened) == sorted(set(opened))
     assert len(opened) == 2
-    events = [event["attributes"] for event in run.named("EnrichmentEvent")]
+    # The fixture verifies that no enrichment event belongs to another query.
+    of_query = events_of(run, truth["query"])
+    events = [event["attributes"] for event in of_query if event["name"] == "EnrichmentEvent"]
     assert [event["spark.batch.id"] for event in events] == list(BATCHES)
-    assert {event["spark.streaming.query.id"] for event in events} == {truth["query"]}
     for event in events:
         assert (event["spark.enrich.rows"], event["spark.enrich.calls"], event["spark.enrich.attempts"]) == (
             ROWS,
@@ -117,17 +212,15 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(
         assert event["spark.enrich.failures"] == event["spark.enrich.retries"] == 0
         assert 0 < event["spark.enrich.latency.p50_ms"] <= event["spark.enrich.latency.p99_ms"]
     # The enrichment event of a batch precedes the batch's commit.
-    names = [e["name"] for e in run.events() if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
+    names = [e["name"] for e in of_query if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
 
 
-def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
-    lab: Lab, service: EnrichService, minimal_python: Path
-) -> None:
+def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(run: Run, service: EnrichService) -> None:
     """After the loss of an executor during a batch, repeated calls have the same keys, and each row is counted once."""
     # In the second batch, each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
-    run = start(lab, service, minimal_python, **BOTH)
+    run.command("run-killed")
 
     def held() -> int:
         return sum(call.ended is None and int(call.key) >= ROWS + ROWS // 2 for call in service.calls())
@@ -139,8 +232,8 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     assert workers
     run.signal(executors[0].pid, signal.SIGKILL)
     service.release()
-    finished(run)
-    assert is_complete(run)
+    truth = finished(run, "killed")
+    assert is_complete(run, "killed")
     calls = service.calls()
     counted = Counter(call.key for call in calls)
     assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
@@ -150,42 +243,23 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
         assert len({call.idempotency_key for call in calls if call.key == key}) == 1
-    assert [e["attributes"]["spark.enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
-
-
-def test_a_killed_driver_leaves_no_calls_and_no_leases(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
-    """A killed driver's calls end with its executors, and its leases do not reduce the limits of the next driver."""
-    service.script(rules=[rule(".*", forever=HELD)])
-    run = start(lab, service, minimal_python, "limited", **BOTH)
-    run.wait_for("all leased calls", lambda: len(service.calls()) == LEASED)
-    run.signal(run.driver(), signal.SIGKILL)
-    wait_for("the end of the executors", lambda: not run.executors())
-    wait_for("the end of the calls", lambda: all(call.outcome == "gone" for call in service.calls()))
-    assert run.wait() != 0
-    assert max(call.in_flight for call in service.calls()) <= LEASED
-    # From here on, the log contains only calls made by the next driver, and by leftover workers if any exist.
-    service.script(delay=0.05)
-    after = start(lab, service, minimal_python, "limited", **BOTH)
-    finished(after)
-    assert is_complete(after)
-    calls = service.calls()
-    assert Counter(call.key for call in calls) == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
-    assert max(call.in_flight for call in calls) == LEASED
+    enriched = [e["attributes"] for e in events_of(run, truth["query"]) if e["name"] == "EnrichmentEvent"]
+    assert [event["spark.enrich.rows"] for event in enriched] == [ROWS] * len(BATCHES)
 
 
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
-    lab: Lab, service: EnrichService, minimal_python: Path
+    run: Run, service: EnrichService
 ) -> None:
     """If an executor with settled rows is lost, the batch fails, because a recomputation would repeat calls."""
-    run = start(lab, service, minimal_python, "wait")
-    run.wait_until_announced("settled-1", DEADLINE_SECONDS)
+    run.command("run-settled")
+    run.wait_until_announced("settled/settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
     for executor in run.executors():
         run.signal(executor.pid, signal.SIGKILL)
     run.command("go")
-    assert run.wait() != 0
-    assert run.commits("checkpoint") == [0]
-    assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
+    error = finished(run, "settled")["error"]
+    assert run.commits("settled/checkpoint") == [0]
+    assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", error)
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
@@ -218,35 +292,34 @@ def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(
     check_ten_a_second(service, let_go)
 
 
-@pytest.mark.parametrize("cluster", ["", "standalone"])
-def test_a_replacement_executor_keeps_the_rate(
-    lab: Lab, service: EnrichService, minimal_python: Path, tmp_path: Path, cluster: str
-) -> None:
-    """A replacement executor that starts during the batch does not increase the rate.
-
-    A standalone cluster does not announce the replacement, so the driver counts the two executors that the cluster had
-    before.
-    """
+def with_a_replacement(run: Run, service: EnrichService, gate: Path) -> None:
+    """Verify the rate of a batch during which a replacement executor starts."""
     service.script(rules=[rule("0|10", HELD)])
-    # Start the executors' Java through a script, so that the test can delay it.
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    closed = tmp_path / "closed"
-    home = environment().get("JAVA_HOME")
-    real = f"{home}/bin/java" if home else shutil.which("java")
-    java.write_text(f'#!/bin/sh\nwhile [ -e "{closed}" ]; do sleep 0.05; done\nexec "{real}" "$@"\n')
-    java.chmod(0o755)
-    settings = {"spark.executorEnv.JAVA_HOME": str(java.parents[1])}
-    run = start(lab, service, minimal_python, cluster, job="enrich_lost.py", **settings)
+    run.command("run-rate")
     run.wait_until_announced("both", DEADLINE_SECONDS)
-    closed.touch()
-    run.signal(run.executors()[0].pid, signal.SIGKILL)
-    run.wait_for("one partition at work", lambda: calls_of(service, "0", "10"), DEADLINE_SECONDS)
-    closed.unlink()
+    gate.touch()
+    try:
+        run.signal(run.executors()[0].pid, signal.SIGKILL)
+        run.wait_for("one partition at work", lambda: calls_of(service, "0", "10"), DEADLINE_SECONDS)
+    finally:
+        gate.unlink()
     run.wait_for("the other on the new executor", lambda: len(calls_of(service, "0", "10")) == 2, DEADLINE_SECONDS)
     let_go = released(service)
-    assert run.wait() == 0, run.tail()
+    finished(run, "rate")
     check_ten_a_second(service, let_go)
+
+
+def test_a_replacement_executor_keeps_the_rate(run: Run, service: EnrichService, gate: Path) -> None:
+    """A replacement executor that starts during the batch does not increase the rate."""
+    with_a_replacement(run, service, gate)
+
+
+def test_a_replacement_executor_of_a_standalone_cluster_keeps_the_rate(
+    lab: Lab, service: EnrichService, minimal_python: Path, gate: Path
+) -> None:
+    """A standalone cluster does not announce a replacement, so the driver counts the executors of before."""
+    with application(lab, service, minimal_python, gate, "standalone") as run:
+        with_a_replacement(run, service, gate)
 
 
 def released(service: EnrichService) -> float:
@@ -271,24 +344,21 @@ def check_ten_a_second(service: EnrichService, let_go: float) -> None:
     assert [moment for moment, may in zip(began[2:], soonest, strict=True) if moment < may - 1e-6] == []
 
 
-def replaced(lab: Lab, service: EnrichService, minimal_python: Path, *arguments: str) -> Run:
-    """Start a run with two tasks of partition 0, each with a held call of row 0.
+def replace(run: Run, service: EnrichService, case: str) -> None:
+    """Start a case with two tasks of partition 0, each with a held call of row 0.
 
     The executor of partition 1 is killed with its shuffle output. Spark attempts the stage again with all unfinished
     partitions, while partition 0 still runs on the other executor.
     """
-    run = start(
-        lab, service, minimal_python, *arguments, job="enrich_replaced.py", **BOTH, **{"spark.locality.wait": "0s"}
-    )
+    run.command(f"run-{case}")
     run.wait_for(
         "two partitions at work", lambda: {"0", "1"} <= {call.key for call in service.calls()}, DEADLINE_SECONDS
     )
-    ((_, lost),) = [trace.stem.split("-")[1:] for trace in run.folder.glob("partition-1-*")]
+    ((_, lost),) = [trace.stem.split("-")[1:] for trace in (run.folder / case).glob("partition-1-*")]
     worker = psutil.Process(int(lost))
     (executor,) = [found for found in run.executors() if found in worker.parents()]
     run.signal(executor.pid, signal.SIGKILL)
     run.wait_for("another attempt at partition 0", lambda: len(calls_of(service, "0")) == 2, DEADLINE_SECONDS)
-    return run
 
 
 def calls_of(service: EnrichService, *keys: str) -> list[Called]:
@@ -298,10 +368,10 @@ def calls_of(service: EnrichService, *keys: str) -> list[Called]:
 REPLACED_ROWS = 12
 
 
-def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
+def test_one_of_two_results_of_a_partition_is_kept(run: Run, service: EnrichService) -> None:
     """If two attempts of a partition produce different results, every reader receives the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
-    run = replaced(lab, service, minimal_python)
+    replace(run, service, "two-results")
     service.release("0")
     # Executors have one core each. When the remaining partitions make calls, both tasks of partition 0 have ended.
     run.wait_for(
@@ -311,19 +381,19 @@ def test_one_of_two_results_of_a_partition_is_kept(lab: Lab, service: EnrichServ
     )
     assert [call.outcome for call in calls_of(service, "0")] == ["200", "500"]
     service.release()
-    reads = finished(run)["reads"]
+    reads = finished(run, "two-results")["reads"]
     for good, dead in reads:
         assert sorted(good + dead) == list(range(REPLACED_ROWS))
     assert all(read == reads[0] for read in reads)
 
 
-def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, minimal_python: Path) -> None:
+def test_a_replaced_task_cancels_its_calls(run: Run, service: EnrichService) -> None:
     """A replaced task cancels its calls in flight without failing, and the key's later calls do not overlap."""
     service.script(rules=[rule("[012]", forever=HELD)])
-    run = replaced(lab, service, minimal_python, "notify")
+    replace(run, service, "cancelled")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")
     service.release()
-    reads = finished(run)["reads"]
+    reads = finished(run, "cancelled")["reads"]
     assert reads == [[list(range(REPLACED_ROWS)), []]] * len(reads)
     older, newer = calls_of(service, "0")
     assert newer.outcome == "200"
