@@ -41,10 +41,12 @@ class AllowedRate:
 
     Attributes:
         rate: attempts per second; infinite until the first rejection.
+        limits: whether attempts must wait for :meth:`wait`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = math.inf
+        self.limits = False
         self._clock = clock
         self._answers = 0
         #: Times and numbers of the answers in the last period.
@@ -63,11 +65,6 @@ class AllowedRate:
         self._again: deque[asyncio.Future[None]] = deque()
         self._first: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def limits(self) -> bool:
-        """Whether attempts must wait for :meth:`wait`."""
-        return self.rate < math.inf or self._settled < math.inf
 
     @property
     def lately(self) -> int:
@@ -108,6 +105,7 @@ class AllowedRate:
         if self.rate == math.inf:
             self._pauses |= asked > 0
             self._settled = self._free = now + max(_SETTLES, 1.5 * latency)
+            self.limits = True
         elif asked:
             self._pauses = True
             self._estimate(now)
@@ -117,7 +115,8 @@ class AllowedRate:
         """Make the first estimate, from the answers in the period before the first rejection."""
         self._settled = math.inf
         self._since = now
-        if not self.lately:
+        self.limits = self.lately > 0
+        if not self.limits:
             # Other clients have used up the limit, so rows wait for their own back-off.
             self._growth, self._patience = _MOST_GROWTH, _PERIOD
             return

@@ -55,14 +55,11 @@ class InOrder:
         self.held = 0
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
         # Endless iterators keep the position in C code and need no Python code per row.
-        self._next = itertools.chain.from_iterable(self._blocks()).__next__
+        self.take: Callable[[], Taken | None] = itertools.chain.from_iterable(self._blocks()).__next__
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
         self._batches.append((batch, indices))
         self.waiting += len(indices)
-
-    def take(self) -> Taken | None:
-        return self._next()
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         pass

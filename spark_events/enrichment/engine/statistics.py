@@ -33,10 +33,10 @@ def bucket(seconds: float) -> int:
     return int(struct.unpack(">H", struct.pack(">d", seconds)[:2])[0])
 
 
-def buckets(durations: Sequence[float]) -> Counter[int]:
-    """Return the number of durations per bucket."""
+def buckets(durations: Sequence[float]) -> list[int]:
+    """Return the bucket number of each duration."""
     shorts = memoryview(array("d", durations)).cast("B").cast("H")
-    return Counter(shorts[_FIRST::_SHORTS].tolist())
+    return shorts[_FIRST::_SHORTS].tolist()
 
 
 def middle(number: int) -> float:
@@ -132,7 +132,7 @@ class EngineCounts:
     def latency(self) -> dict[int, int]:
         """Return the number of attempts per latency bucket; may be called from any thread."""
         with self._folding:
-            return dict(self._latency + buckets(tuple(self.durations)))
+            return dict(self._latency + Counter(buckets(tuple(self.durations))))
 
     def failed(self, failure: RowFailure, rows: int = 1) -> None:
         """Count rows that ended without an answer."""
@@ -169,7 +169,7 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
     bucket, ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line of source code,
     and ``hot_keys`` the rows by the key's ``repr``. ``limited`` contains the seconds by the cause that limited the
     calls in flight: the destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or
-    ``max_in_flight_job``, or too few rows (``upstream``).
+    ``max_in_flight_job``, too few rows (``upstream``), or the ``processor`` of this process.
     """
     attempts = counts.begun
     return {

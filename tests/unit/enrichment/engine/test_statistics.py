@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,16 +22,14 @@ def test_buckets_are_ordered_and_accurate(first: float, second: float) -> None:
     """Buckets are ordered, and a quantile from the buckets has an error of at most 3.2 %."""
     assert bucket(min(first, second)) <= bucket(max(first, second))
     assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
-    assert buckets([first, second]) == (
-        {bucket(first): 2} if bucket(first) == bucket(second) else {bucket(first): 1, bucket(second): 1}
-    )
+    assert buckets([first, second]) == [bucket(first), bucket(second)]
 
 
 def test_quantiles_of_many() -> None:
     """Quantiles from buckets agree with the quantiles of all sorted values."""
     rng = random.Random(3)
     durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
-    found = buckets(durations)
+    found = Counter(buckets(durations))
     for share in (0.5, 0.9, 0.99, 1.0):
         exact = sorted(durations)[max(0, round(share * 10_000) - 1)]
         assert quantile(found, share) == pytest.approx(exact, rel=0.035)
