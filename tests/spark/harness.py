@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,6 +113,23 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
     }
 
 
+def parts(applications: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the argument of a job that runs several applications: the settings of each, as JSON.
+
+    In the settings, ``{folder}`` stands for the application's folder. A SparkConf can contain only keys that begin with
+    ``spark.``.
+    """
+    return json.dumps(
+        {
+            name: {
+                key if key.startswith("spark.") else f"spark.{key}": value.replace("{folder}", f"{{folder}}/{name}")
+                for key, value in settings.items()
+            }
+            for name, settings in applications.items()
+        }
+    )
+
+
 def java_variables() -> dict[str, str]:
     """Return the environment variables that speed up Spark's startup, or none if there is no archive."""
     home = quick_java_home(pyspark_home())
@@ -174,6 +191,14 @@ class Run:
     process: subprocess.Popen[bytes]
     mark: str
     killed_by_us: list[int] = field(default_factory=list)
+    is_part: bool = False
+
+    def part(self, application: str) -> Run:
+        """Return one of several applications of this run, which the job began with ``control.begin``.
+
+        The folder and the log of the returned run are those of the application.
+        """
+        return replace(self, folder=self.folder / application, is_part=True)
 
     @property
     def events_path(self) -> Path:
@@ -183,7 +208,13 @@ class Run:
     @property
     def log(self) -> str:
         """Return the driver's log (its standard error)."""
-        return (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
+        if not self.is_part:
+            return (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
+        job = self.folder.parent
+        parts = json.loads((job / "log_parts.json").read_text(encoding="utf-8"))
+        begin, *later = [parts[name] for name in list(parts)[list(parts).index(self.folder.name) :]]
+        end = later[0] if later else None
+        return (job / "stderr").read_bytes()[begin:end].decode("utf-8", errors="replace")
 
     @property
     def output(self) -> str:
@@ -413,3 +444,12 @@ def line_of(job: str, marker: str) -> int:
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found
+
+
+def replay(run: Run, log: Path, *options: str, settings: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run ``spark-events replay`` for an event log of a run."""
+    conf = run.folder / "replay.conf"
+    conf.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(log), "--conf", str(conf), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

@@ -1,15 +1,30 @@
-"""Tests that the events of a job with many kinds of work equal Spark's own data about the job."""
+"""Tests that the events of a job with many kinds of work equal Spark's own data about the job.
+
+A replay of the job's event log must create the same events.
+"""
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, runs_any_spark, two_lines
+from spark.harness import (
+    PATIENT,
+    Lab,
+    Run,
+    file_reporter,
+    line_of,
+    parts,
+    replay,
+    runs_any_spark,
+    spark_version,
+    two_lines,
+)
 
 from spark_events.event import snake_case
 
@@ -19,14 +34,35 @@ STATUSES = {"RUNNING", "FINISHED", "FAILED"}
 DISPATCHERS = ["sync", pytest.param("async-queued", marks=pytest.mark.any_spark)]
 EVENT_LOG = {
     "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.dir": "{folder}/eventlog",
     "spark.eventLog.compress": "false",
 }
-
 
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
     "RocksDBStateStoreProvider"
+}
+#: Forms of the event log. The Spark version determines which form is the default.
+LOGS = {
+    "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
+    "rolling-zstd": {
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+    },
+}
+#: Settings that enable all kinds of events, because the tests compare all kinds.
+EVERYTHING = {
+    "events.streaming-jobs.enabled": "true",
+    "events.streaming-stages.enabled": "true",
+    # Hold back no event in the replay, as in the live run, where Spark waits for the reporter.
+    "events.incident.settle": "0ms",
+}
+#: A second reporter, which writes events to the driver's log.
+DRIVER_LOG = {
+    "events.reporters": "audit, driver",
+    "events.reporter.driver.type": "log",
+    "events.reporter.driver.destination": "log4j",
 }
 
 
@@ -40,23 +76,23 @@ class Batch(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Future[Run]]:
-    """Run the job with each dispatcher that a selected test may need, in parallel."""
-    dispatchers = ["sync", "async-queued"] if runs_any_spark(request) else ["sync"]
-    settings = {
-        dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
-        for dispatcher in dispatchers
-    }
-    settings["sync"] |= ROCKSDB
-    return {name: lab.background(lab.run, "catalogue.py", defaults=lines) for name, lines in settings.items()}
+def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Run]:
+    """Run the applications that a selected test may need, in one process."""
+    path = Path("{folder}/events.jsonl")
+    settings = {"sync": {**EVENT_LOG, **ROCKSDB, **file_reporter(path)}}
+    for name, log in LOGS.items():
+        settings[name] = {**EVENT_LOG, **log, **EVERYTHING, **file_reporter(path)}
+    if runs_any_spark(request):
+        settings["async-queued"] = {**EVENT_LOG, **file_reporter(path, "async-queued"), **DRIVER_LOG}
+    job = lab.run("catalogue.py", parts(settings), defaults={**two_lines(), **PATIENT})
+    assert job.process.returncode == 0, job.tail()
+    return {name: job.part(name) for name in settings}
 
 
 @pytest.fixture(scope="module", params=DISPATCHERS)
-def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """Return the finished job that ran with the parametrized dispatcher."""
-    found = runs[request.param].result()
-    assert found.process.returncode == 0, found.tail()
-    return found
+def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    """Return the finished application with the parametrized dispatcher."""
+    return runs[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -240,15 +276,15 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
 
 
 @pytest.mark.any_spark
-def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
+def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Run]) -> None:
     """Only with RocksDB does the event contain the number of bytes that a batch copies to the checkpoint."""
     known = {
         name: [
             event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0
-            for event in future.result().named("BatchCommitEvent")
+            for event in runs[name].named("BatchCommitEvent")
             if event["attributes"].get("spark.state.rows_updated")
         ]
-        for name, future in runs.items()
+        for name in ("sync", "async-queued")
     }
     assert known["sync"]
     assert all(known["sync"])
@@ -398,3 +434,151 @@ def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
             and event["name"] != "JobFailureEvent"
         ]
         assert kinds == ["JobStatusChangeEvent", *["BatchCommitEvent"] * (len(kinds) - 2), "JobStatusChangeEvent"]
+
+
+@pytest.mark.any_spark
+def test_events_are_in_the_driver_s_log(runs: dict[str, Run]) -> None:
+    """Events in the driver's log have its time, level and layout, but another logger. The last event is included."""
+    run = runs["async-queued"]
+    lines = [line for line in run.log.splitlines() if re.search(r" INFO Events: ", line)]
+    reported = [line.partition(" INFO Events: ")[2] for line in lines]
+    assert reported[0] == "JobStatusChangeEvent: Application 'catalogue' started"
+    assert any(line.startswith("JobStatusChangeEvent: Application 'catalogue' finished") for line in reported)
+    assert reported[-1].startswith("DispatcherReportEvent: ")
+    assert run.own_messages == []
+
+
+# --- replays ------------------------------------------------------------------------------------
+
+# Data that only live events contain; docs/replay.md has the same list. The event log contains neither the reason nor
+# the outcome of an application's end.
+END = {
+    "event_id",
+    "body",
+    "severity",
+    "spark.status.new",
+    "spark.app.end_reason",
+    "spark.app.exit_code",
+    "incident.key",
+    "incident.role",
+    "incident.more_keys",
+    "spark.app.outcome_hint",
+}
+#: The event log contains no heartbeats of executors.
+SUMMARY = {
+    f"spark.summary.peak_{who}_{memory}_bytes"
+    for who in ("driver", "executor")
+    for memory in ("heap", "offheap", "python")
+}
+#: Spark's query termination event has no timestamp.
+TERMINATED = {"observed_ts_millis"}
+#: In the event log, a job's exception contains neither frames of the calling thread nor module names.
+JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def logged(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    """Return the finished application with one form of the event log and all kinds of events."""
+    return runs[request.param]
+
+
+@pytest.fixture(scope="module")
+def replayed(logged: Run) -> list[dict[str, Any]]:
+    """Return the events that a replay makes from the run's event log."""
+    done = replay(logged, logged.folder / "eventlog", settings=EVERYTHING)
+    assert done.returncode == 0, done.stderr
+    assert "damaged" not in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def live_only_fields(event: dict[str, Any]) -> set[str]:
+    """Return the fields and attributes in which the replay of an event may differ."""
+    entity, says = event["attributes"].get("spark.entity"), event["attributes"]
+    if event["name"] == "ApplicationSummaryEvent":
+        return SUMMARY
+    if entity == "application" and says.get("spark.status.new") != "RUNNING":
+        return END
+    if entity == "query" and says.get("spark.status.new") != "RUNNING":
+        return TERMINATED
+    if entity == "job" and event["name"] == "JobFailureEvent":
+        return JOB_FAILURE
+    return set()
+
+
+def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
+    """Return the unexpected differences, by name, with the live and the replayed value."""
+    flat = [{**event, **event["attributes"], "attributes": None} for event in (live, again)]
+    for key in sorted(flat[0].keys() | flat[1].keys()):
+        one, other = (event.get(key) for event in flat)
+        if one != other and key not in live_only_fields(live):
+            yield f"{live['name']} {live['attributes'].get('spark.entity')} {key}: {one!r} != {other!r}"
+
+
+def of_the_run(logged: Run) -> list[dict[str, Any]]:
+    """Return the run's events without the dispatcher's events, which no Spark record causes."""
+    return [event for event in logged.events() if event["class_scope"] != "spark_events.dispatch"]
+
+
+def test_the_log_has_the_expected_form(logged: Run) -> None:
+    """Control: the event log has the form that the test expects."""
+    names = [path.name for path in (logged.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
+    rolling = any(name.startswith("eventlog_v2_") for name in names)
+    assert rolling == any(name.endswith(".zstd") for name in names)
+    assert spark_version() >= (3, 5)
+
+
+def test_a_replay_has_the_live_events_in_order(logged: Run, replayed: list[dict[str, Any]]) -> None:
+    """A replay creates the same events as the live run, in the same order."""
+    live = of_the_run(logged)
+    assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
+    ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not live_only_fields(e) & END]
+    assert [one for one, _ in ids] == [other for _, other in ids]
+    # Control: the comparison includes every kind of event.
+    assert {event["name"] for event in live} == {
+        "JobStatusChangeEvent",
+        "StageSummaryEvent",
+        "ApplicationSummaryEvent",
+        "JobFailureEvent",
+        "BatchCommitEvent",
+        "AllSubtasksStatusChangeEvent",
+    }
+    assert {event["attributes"].get("spark.entity") for event in live} >= {"application", "query", "job", "stage"}
+
+
+def test_replayed_events_equal_live_events(logged: Run, replayed: list[dict[str, Any]]) -> None:
+    """Replayed events equal live events in all fields and attributes, except data that a log does not contain."""
+    live = of_the_run(logged)
+    found = [text for one, other in zip(live, replayed, strict=True) for text in differences(one, other)]
+    assert not found, "\n".join(found[:20])
+
+
+def test_differences_are_small(logged: Run, replayed: list[dict[str, Any]]) -> None:
+    """In a replay, a query's end has a slightly earlier time, and a job's stack trace begins with the same line."""
+    for live, again in zip(of_the_run(logged), replayed, strict=True):
+        if live_only_fields(live) == TERMINATED:
+            assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
+        if live_only_fields(live) == JOB_FAILURE:
+            traces = [event["attributes"]["exception.stacktrace"].splitlines()[0] for event in (live, again)]
+            assert traces[0] == traces[1]
+
+
+def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
+    """A replayed application ends with status ENDED, because the event log does not contain its outcome."""
+    (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
+    assert end["attributes"]["spark.status.new"] == "ENDED"
+    assert end["attributes"]["spark.app.end_reason"] == "UNKNOWN"
+
+
+def test_a_truncated_log_has_the_events_before_the_truncation(logged: Run, replayed: list[dict[str, Any]]) -> None:
+    """If a log is truncated within a line or a compressed block, the replay yields the events before the truncation."""
+    files = [path for path in (logged.folder / "eventlog").rglob("*local-*") if path.is_file()]
+    (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
+    cut = logged.folder / "cut-off"
+    content = whole.read_bytes()
+    cut.write_bytes(content[: len(content) * 2 // 3])
+    done = replay(logged, cut, settings=EVERYTHING)
+    assert done.returncode == 0, done.stderr
+    assert "cut off" in done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert 0 < len(events) < len(replayed)
+    assert events == replayed[: len(events)]

@@ -1,50 +1,32 @@
-"""Job that produces every kind of event once and records Spark's data for comparison."""
+"""Job that produces every kind of event once and records Spark's data for comparison.
+
+The second argument maps the name of each case to the case's settings, as JSON. The cases are applications that run one
+after another in this process. The folder with the name of a case contains all files of the case.
+"""
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from control import FOLDER, put, write_down
+from control import begin, put, write_down
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-
-spark = SparkSession.builder.appName("catalogue").getOrCreate()
-source = os.path.join(FOLDER, "in")
-truth: dict[str, Any] = {
-    "app_id": spark.sparkContext.applicationId,
-    "user": spark.sparkContext.sparkUser(),
-    "version": spark.version,
-    "runs": [],
-}
 
 
 def clicks(minute: int, count: int, start: int = 0) -> list[dict[str, Any]]:
     return [{"ts": f"2026-01-01T00:{minute:02d}:{second:02d}Z", "v": start + second} for second in range(count)]
 
 
-def note(query: StreamingQuery, checkpoint: str) -> None:
-    truth["runs"].append(
-        {
-            "id": query.id,
-            "run_id": query.runId,
-            "name": query.name,
-            "checkpoint": checkpoint,
-            "failed": query.exception() is not None,
-            "progress": [json.loads(progress.json()) for progress in query._jsq.recentProgress()],
-        }
-    )
-
-
-def stream() -> DataFrame:
+def stream(spark: SparkSession, source: str) -> DataFrame:
     return spark.readStream.schema("ts timestamp, v int").json(source)
 
 
-def start_clicks() -> StreamingQuery:
+def start_clicks(rows: DataFrame, checkpoint: str) -> StreamingQuery:
     counts = (
-        stream()
-        .observe("stats", F.count(F.lit(1)).alias("rows"), F.max("v").alias("highest"), F.avg("v").alias("mean"))
+        rows.observe("stats", F.count(F.lit(1)).alias("rows"), F.max("v").alias("highest"), F.avg("v").alias("mean"))
         .withWatermark("ts", "10 seconds")
         .groupBy(F.window("ts", "1 minute"))
         .count()
@@ -53,32 +35,11 @@ def start_clicks() -> StreamingQuery:
         counts.writeStream.queryName("clicks")
         .outputMode("append")
         .format("noop")
-        .option("checkpointLocation", os.path.join(FOLDER, "clicks"))
+        .option("checkpointLocation", checkpoint)
         .start()
     )
 
 
-# Run a query with event time and a watermark twice, with one checkpoint.
-put(source, 1, clicks(1, 5))
-query = start_clicks()
-query.processAllAvailable()
-put(source, 2, clicks(5, 7))
-query.processAllAvailable()
-put(source, 3, clicks(1, 3))  # late rows, older than the watermark
-query.processAllAvailable()
-query.stop()
-note(query, "clicks")
-
-put(source, 4, clicks(9, 4))
-query = start_clicks()
-query.processAllAvailable()
-put(source, 5, clicks(12, 6))
-query.processAllAvailable()
-query.stop()
-note(query, "clicks")
-
-
-# Run a query that fails in the user's code, and start the query again without the error.
 def check(row: Row) -> None:
     if row.v > 2:
         raise ValueError(f"cannot take {row.v}")  # the streaming error
@@ -94,50 +55,102 @@ def mended(batch: DataFrame, batch_id: int) -> None:
     batch.count()
 
 
-def start_careful(function: Callable[[DataFrame, int], None]) -> StreamingQuery:
+def start_careful(
+    spark: SparkSession, source: str, checkpoint: str, function: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
     return (
         spark.readStream.schema("ts timestamp, v int")
         .option("maxFilesPerTrigger", 1)
         .json(source)
         .writeStream.queryName("careful")
         .foreachBatch(function)
-        .option("checkpointLocation", os.path.join(FOLDER, "careful"))
+        .option("checkpointLocation", checkpoint)
         .start()
     )
 
 
-query = start_careful(careful)
-try:
-    query.awaitTermination()
-except Exception as error:
-    truth["careful_error"] = type(error).__name__
-note(query, "careful")
-query = start_careful(mended)
-query.processAllAvailable()
-query.stop()
-note(query, "careful")
-
-# Run a query without a name.
-query = stream().writeStream.format("noop").option("checkpointLocation", os.path.join(FOLDER, "unnamed")).start()
-query.processAllAvailable()
-query.stop()
-note(query, "unnamed")
-
-
-# Run two batch jobs: one succeeds, and one fails in the user's code. No job is cancelled.
-@F.udf("int")
 def broken(value: int) -> int:
     return 1 // value  # the batch error
 
 
-truth["good_count"] = spark.range(10).count()
-spark.sparkContext.setJobDescription("divide by what is there")
-try:
-    spark.range(3).select(broken(F.col("id").cast("int"))).collect()
-except Exception as error:
-    truth["batch_error"] = type(error).__name__
-spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None removes the description
-truth["good_count_after"] = spark.range(10).count()
+def run(case: str, settings: dict[str, Any]) -> None:
+    """Run one application, from its start to its end."""
+    folder = begin(case)
+    os.mkdir(os.path.join(folder, "eventlog"))
+    source = os.path.join(folder, "in")
+    spark = SparkSession.builder.appName("catalogue").config(map=settings).getOrCreate()
+    truth: dict[str, Any] = {
+        "app_id": spark.sparkContext.applicationId,
+        "user": spark.sparkContext.sparkUser(),
+        "version": spark.version,
+        "runs": [],
+    }
 
-write_down(truth)
-spark.stop()
+    def note(query: StreamingQuery, checkpoint: str) -> None:
+        truth["runs"].append(
+            {
+                "id": query.id,
+                "run_id": query.runId,
+                "name": query.name,
+                "checkpoint": checkpoint,
+                "failed": query.exception() is not None,
+                "progress": [json.loads(progress.json()) for progress in query._jsq.recentProgress()],
+            }
+        )
+
+    # Run a query with event time and a watermark twice, with one checkpoint.
+    checkpoint = os.path.join(folder, "clicks")
+    put(source, 1, clicks(1, 5))
+    query = start_clicks(stream(spark, source), checkpoint)
+    query.processAllAvailable()
+    put(source, 2, clicks(5, 7))
+    query.processAllAvailable()
+    put(source, 3, clicks(1, 3))  # late rows, older than the watermark
+    query.processAllAvailable()
+    query.stop()
+    note(query, "clicks")
+
+    put(source, 4, clicks(9, 4))
+    query = start_clicks(stream(spark, source), checkpoint)
+    query.processAllAvailable()
+    put(source, 5, clicks(12, 6))
+    query.processAllAvailable()
+    query.stop()
+    note(query, "clicks")
+
+    # Run a query that fails in the user's code, and start the query again without the error.
+    checkpoint = os.path.join(folder, "careful")
+    query = start_careful(spark, source, checkpoint, careful)
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        truth["careful_error"] = type(error).__name__
+    note(query, "careful")
+    query = start_careful(spark, source, checkpoint, mended)
+    query.processAllAvailable()
+    query.stop()
+    note(query, "careful")
+
+    # Run a query without a name.
+    writer = stream(spark, source).writeStream.format("noop")
+    query = writer.option("checkpointLocation", os.path.join(folder, "unnamed")).start()
+    query.processAllAvailable()
+    query.stop()
+    note(query, "unnamed")
+
+    # Run two batch jobs: one succeeds, and one fails in the user's code. No job is cancelled.
+    truth["good_count"] = spark.range(10).count()
+    spark.sparkContext.setJobDescription("divide by what is there")
+    try:
+        spark.range(3).select(F.udf(broken, "int")(F.col("id").cast("int"))).collect()
+    except Exception as error:
+        truth["batch_error"] = type(error).__name__
+    spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None removes the description
+    truth["good_count_after"] = spark.range(10).count()
+
+    write_down(truth, os.path.join(case, "truth"))
+    spark.stop()
+
+
+for case, settings in json.loads(sys.argv[2]).items():
+    run(case, settings)

@@ -10,6 +10,18 @@ from typing import Any
 FOLDER = sys.argv[1]
 
 
+_log_parts: dict[str, int] = {}
+
+
+def begin(application: str) -> str:
+    """Begin one of several applications of a job, and return the folder for the application's files."""
+    folder = os.path.join(FOLDER, application)
+    os.makedirs(folder)
+    _log_parts[application] = os.path.getsize(os.path.join(FOLDER, "stderr"))
+    write_down(_log_parts, "log_parts")
+    return folder
+
+
 def announce(word: str) -> None:
     with open(os.path.join(FOLDER, word), "w"):
         pass
