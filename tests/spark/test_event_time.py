@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, replay, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -165,3 +166,16 @@ def test_the_last_allowed_attempt_fails_its_job(run: Run) -> None:
     (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
     # The program catches the error and succeeds. If it exits within the settle time, the failure has the role survived.
     assert (job["severity"], job["attributes"]["incident.role"]) in (("ERROR", "alarm"), ("WARN", "survived"))
+
+
+def test_a_replay_has_timer_events_before_a_query_s_end(run: Run) -> None:
+    """If a query becomes idle and stops between two progress events, its replay contains the IDLE event."""
+    (log,) = run.folder.glob("*local-*")
+    idle_timeout = {"events.watermark.idle-timeout": SETTINGS["events.watermark.idle-timeout"]}
+    done = replay(run, log, "--name", "WatermarkStatusChangeEvent", settings=idle_timeout)
+    assert done.returncode == 0, done.stderr
+    live = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name="silent")
+    assert len(live) >= 2
+    replayed = [json.loads(line) for line in done.stdout.splitlines()]
+    again = [event for event in replayed if event["attributes"].get("spark.streaming.query.name") == "silent"]
+    assert [{**event, "sequence": 0} for event in again] == [{**event, "sequence": 0} for event in live]

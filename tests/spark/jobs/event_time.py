@@ -1,4 +1,7 @@
-"""Inputs that become idle and active again under both watermark policies, and batch jobs with retried stages."""
+"""Inputs that become idle and active again under both watermark policies, and batch jobs with retried stages.
+
+One more query becomes idle and stops.
+"""
 
 import glob
 import json
@@ -60,7 +63,7 @@ def drive(query: StreamingQuery) -> None:
     # The right source delivers no rows; the left source delivers rows until the right source is reported as IDLE.
     deadline = time.monotonic() + 300
     number = 0
-    idle = {"spark_status_new": "IDLE", "spark_watermark_policy": query.name}
+    idle = {"spark_status_new": "IDLE", "spark_watermark_policy": query.name, "spark_streaming_query_name": query.name}
     while time.monotonic() < deadline:
         number += 1
         give("left", number, 100 + 20 * number)
@@ -82,12 +85,43 @@ def drive(query: StreamingQuery) -> None:
     query.stop()
 
 
+def start_silent() -> StreamingQuery:
+    """Start a query without further input and with progress events in a short interval."""
+    folder = os.path.join(FOLDER, "silent")
+    put(os.path.join(folder, "in"), 0, rows(0, 1))
+    spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "min")
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "2500")
+    query = (
+        spark.readStream.schema("ts timestamp, v int")
+        .json(os.path.join(folder, "in"))
+        .withWatermark("ts", "10 seconds")
+        .writeStream.queryName("silent")
+        .format("noop")
+        .option("checkpointLocation", os.path.join(folder, "checkpoint"))
+        .start()
+    )
+    spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+    return query
+
+
+def stop_when_idle(query: StreamingQuery) -> None:
+    """Stop a query as soon as its watermark is reported as IDLE."""
+    query.processAllAvailable()
+    deadline = time.monotonic() + 300
+    while not seen(spark_status_new="IDLE", spark_watermark_subject="query", spark_streaming_query_name=query.name):
+        assert time.monotonic() < deadline, "the query never became idle"
+        time.sleep(0.02)
+    query.stop()
+
+
 for policy in ("min", "max"):
     for side in ("left", "right"):
         put(os.path.join(FOLDER, policy, side), 0, rows(100))
 queries = [start(policy) for policy in ("min", "max")]
 with ThreadPoolExecutor() as pool:
+    silent = pool.submit(stop_when_idle, start_silent())
     list(pool.map(drive, queries))
+    silent.result()
 
 progress = {query.name: [json.loads(p.json()) for p in query._jsq.recentProgress()] for query in queries}
 truth: dict[str, Any] = {
