@@ -196,7 +196,8 @@ class Run:
     def part(self, application: str) -> Run:
         """Return one of several applications of this run, which the job began with ``control.begin``.
 
-        The folder and the log of the returned run are those of the application.
+        The folder and the log of the returned run are those of the application. If spark-events holds the application's
+        end until the next application begins, messages about the end are in the log of the next application.
         """
         return replace(self, folder=self.folder / application, is_part=True)
 

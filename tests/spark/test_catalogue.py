@@ -79,9 +79,9 @@ class Batch(NamedTuple):
 def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Run]:
     """Run the applications that a selected test may need, in one process."""
     path = Path("{folder}/events.jsonl")
-    settings = {"sync": {**EVENT_LOG, **ROCKSDB, **file_reporter(path)}}
-    for name, log in LOGS.items():
-        settings[name] = {**EVENT_LOG, **log, **EVERYTHING, **file_reporter(path)}
+    settings = {name: {**EVENT_LOG, **log, **EVERYTHING, **file_reporter(path)} for name, log in LOGS.items()}
+    settings["sync"] = {**EVENT_LOG, **ROCKSDB, **file_reporter(path)}
+    # The last application must be the one whose log is tested, because its end is reported before the process exits.
     if runs_any_spark(request):
         settings["async-queued"] = {**EVENT_LOG, **file_reporter(path, "async-queued"), **DRIVER_LOG}
     job = lab.run("catalogue.py", parts(settings), defaults={**two_lines(), **PATIENT})
