@@ -575,7 +575,10 @@ def test_a_truncated_log_has_the_events_before_the_truncation(logged: Run, repla
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = logged.folder / "cut-off"
     content = whole.read_bytes()
-    cut.write_bytes(content[: len(content) * 2 // 3])
+    end = len(content) * 2 // 3
+    while b"\n" in content[end - 1 : end + 1]:  # the end of a line, where nothing is cut off
+        end -= 2
+    cut.write_bytes(content[:end])
     done = replay(logged, cut, settings=EVERYTHING)
     assert done.returncode == 0, done.stderr
     assert "cut off" in done.stderr
