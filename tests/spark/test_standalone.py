@@ -41,8 +41,12 @@ class Cluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def worker(self) -> subprocess.Popen[bytes]:
-        """Start a worker of this master."""
-        return self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)
+        """Return the only running worker of this master. Start a worker if none is running."""
+        _, *workers = self.processes
+        running = [worker for worker in workers if worker.poll() is None]
+        if not running:
+            running = [self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)]
+        return running[0]
 
     def submit(self, folder: Path, how: str) -> None:
         """Submit the program in cluster mode. The program writes ``ready`` and ``events.jsonl`` into the folder."""
@@ -92,12 +96,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def worker(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield the only worker of the cluster. The worker runs until the test has ended."""
-    started = cluster.worker()
-    yield started
-    started.kill()
-    started.wait()
+def worker(cluster: Cluster) -> subprocess.Popen[bytes]:
+    """Return the only worker of the cluster, which several tests use."""
+    return cluster.worker()
 
 
 def _end(folder: Path) -> dict[str, Any]:
@@ -151,6 +152,7 @@ def test_a_driver_without_its_worker_has_failed(
     cluster.submit(tmp_path, "wait")
     wait_for("the driver", (tmp_path / "ready").exists)
     worker.kill()
+    worker.wait()
     end = _end(tmp_path)
     assert end["spark.entity"] == "application"
     assert (end["spark.status.new"], end["spark.app.end_reason"]) == ("FAILED", "SPARK_EXITED")
