@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
-from concurrent.futures import Future
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,32 @@ LOG = {
 #: The settle time is long: on a slow machine, the application may end a long time after the failure.
 PATIENTLY = {"events.incident.settle": "1min", "spark.ui.enabled": "true", "spark.ui.port": "0"}
 LINES = {**two_lines(), **PATIENT, **LOG, **PATIENTLY}
-HOW = ("udf", "caught", "query", "cancelled")
+FAILING = ("udf", "query")
+SURVIVING = ("caught", "cancelled")
 ERROR = "ValueError: payment 1003 has no currency"
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Run one application for each kind of failure, two at a time."""
+def runs(lab: Lab) -> dict[str, Callable[[], Run]]:
+    """Run the failures, two applications at a time. Return functions that wait for the run of a failure.
+
+    The failures that do not fail the application are in one program, each with its own context.
+    """
     audit = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
-    return {how: lab.background(lab.run, "incidents.py", how, defaults={**LINES, **audit}) for how in HOW}
+    failing = {how: lab.background(lab.run, "incidents.py", how, defaults={**LINES, **audit}) for how in FAILING}
+    at_once = {"events.shutdown.outcome-timeout": "0ms"}
+    surviving = lab.background(lab.run, "incidents.py", ",".join(SURVIVING), defaults={**LINES, **audit, **at_once})
+
+    def survived(how: str) -> Run:
+        run = surviving.result()
+        own = Run(run.folder / how, run.process, run.mark)
+        (own.folder / "stderr").write_text(run.log, encoding="utf-8")
+        return own
+
+    return {
+        **{how: future.result for how, future in failing.items()},
+        **{how: functools.partial(survived, how) for how in SURVIVING},
+    }
 
 
 def alarms(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,12 +74,12 @@ def replayed(run: Run) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Callable[[], Run]]) -> None:
     """A failing UDF causes one alarm of the application, with root cause, line and links.
 
     Other events are consequences.
     """
-    run = runs["udf"].result()
+    run = runs["udf"]()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
     line = line_of("incidents.py", "# the udf error")
@@ -83,17 +101,17 @@ def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Futur
     assert alarm["attributes"]["spark.history.url"] == f"http://history:18080/history/{application}/jobs/"
 
 
-def test_a_caught_exception_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
+def test_a_caught_exception_causes_no_alarm(runs: dict[str, Callable[[], Run]]) -> None:
     """If the program catches an exception and then runs another job, the failure is not an alarm."""
-    run = runs["caught"].result()
+    run = runs["caught"]()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
     assert members(run.events())[-1] == ("job", "WARN", "survived")
 
 
-def test_a_failing_query_causes_one_alarm_of_its_application(runs: dict[str, Future[Run]]) -> None:
+def test_a_failing_query_causes_one_alarm_of_its_application(runs: dict[str, Callable[[], Run]]) -> None:
     """The alarm of a failed query contains the query, its batch, the cause, and the query's incident key."""
-    run = runs["query"].result()
+    run = runs["query"]()
     assert run.process.returncode == 1, run.tail()
     (alarm,) = alarms(run.events())
     line = line_of("incidents.py", "# the error of the query")
@@ -104,21 +122,21 @@ def test_a_failing_query_causes_one_alarm_of_its_application(runs: dict[str, Fut
     assert query["attributes"]["incident.id"] == alarm["attributes"]["incident.id"]
 
 
-def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Future[Run]]) -> None:
+def test_a_cancelled_job_causes_no_alarm(runs: dict[str, Callable[[], Run]]) -> None:
     """A cancelled job causes no alarm."""
-    run = runs["cancelled"].result()
+    run = runs["cancelled"]()
     assert run.process.returncode == 0, run.tail()
     assert alarms(run.events()) == []
     assert members(run.events()) == [("job", "INFO", "consequence"), ("job", "WARN", "survived")]
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_replay_has_the_same_severities(runs: dict[str, Future[Run]], how: str) -> None:
+@pytest.mark.parametrize("how", FAILING + SURVIVING)
+def test_a_replay_has_the_same_severities(runs: dict[str, Callable[[], Run]], how: str) -> None:
     """A replay has the same severities as the live run.
 
     If the event log does not contain the outcome, the job or query is the alarm.
     """
-    run = runs[how].result()
+    run = runs[how]()
     live, replay = run.events(), replayed(run)
     assert len(alarms(replay)) == len(alarms(live))
     if any(event["class_scope"] == "spark.application" for event in alarms(replay)) or not alarms(live):

@@ -1,29 +1,34 @@
-"""Program that causes one failure of a selected kind, and catches the failure or not."""
+"""Program that causes one failure of each selected kind, and catches the failure or not.
 
+Arguments: the folder and the kinds, separated by commas. With several kinds, each kind has its own context, whose
+events and event log are in a folder with the name of the kind.
+"""
+
+import os
 import sys
 import threading
 import time
 from typing import Any
 
 from control import FOLDER
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
 
-how = sys.argv[2]
-spark = SparkSession.builder.appName("incidents").getOrCreate()
-context = spark.sparkContext
+kinds = sys.argv[2].split(",")
 
 
-@F.udf("int")
+@F.udf(IntegerType())
 def check(value: int) -> int:
     raise ValueError(f"payment {value} has no currency")  # the udf error
 
 
-def fail() -> Any:
+def fail(spark: SparkSession) -> Any:
     return spark.range(1003, 1004).select(check("id")).collect()
 
 
-def cancel_when_it_runs() -> None:
+def cancel_when_it_runs(context: SparkContext) -> None:
     tracker = context.statusTracker()
     while not tracker.getActiveStageIds():
         time.sleep(0.02)
@@ -39,34 +44,47 @@ def count(payments: DataFrame, batch: int) -> None:
     payments.count()
 
 
-if how == "udf":
-    fail()
-elif how == "caught":
-    try:
-        fail()
-    except Exception:
-        spark.range(3).collect()
-elif how == "query":
-    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
-    writer = rates.writeStream.queryName("book-payments").foreachBatch(book)
-    writer.option("checkpointLocation", f"{FOLDER}/checkpoint").start().awaitTermination()
-elif how == "restarted":
-    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
-    writer = rates.writeStream.queryName("book-payments").option("checkpointLocation", f"{FOLDER}/checkpoint")
-    for _ in range(3):
+def cause(how: str, spark: SparkSession) -> None:
+    if how == "udf":
+        fail(spark)
+    elif how == "caught":
         try:
-            writer.foreachBatch(book).start().awaitTermination()
+            fail(spark)
+        except Exception:
+            spark.range(3).collect()
+    elif how == "query":
+        rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+        writer = rates.writeStream.queryName("book-payments").foreachBatch(book)
+        writer.option("checkpointLocation", f"{FOLDER}/checkpoint").start().awaitTermination()
+    elif how == "restarted":
+        rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+        writer = rates.writeStream.queryName("book-payments").option("checkpointLocation", f"{FOLDER}/checkpoint")
+        for _ in range(3):
+            try:
+                writer.foreachBatch(book).start().awaitTermination()
+            except Exception as error:
+                print(type(error).__name__)
+        query = writer.foreachBatch(count).start()
+        while not (query.lastProgress and query.lastProgress["batchId"] >= 1):
+            time.sleep(0.1)
+        query.stop()
+    else:
+        context = spark.sparkContext
+        context.setJobGroup("nightly", "the cancelled job", True)
+        threading.Thread(target=cancel_when_it_runs, args=(context,), daemon=True).start()
+        try:
+            spark.range(1).rdd.map(lambda row: time.sleep(60)).collect()
         except Exception as error:
             print(type(error).__name__)
-    query = writer.foreachBatch(count).start()
-    while not (query.lastProgress and query.lastProgress["batchId"] >= 1):
-        time.sleep(0.1)
-    query.stop()
-else:
-    context.setJobGroup("nightly", "the cancelled job", True)
-    threading.Thread(target=cancel_when_it_runs, daemon=True).start()
-    try:
-        spark.range(1).rdd.map(lambda row: time.sleep(60)).collect()
-    except Exception as error:
-        print(type(error).__name__)
-spark.stop()
+
+
+for kind in kinds:
+    builder = SparkSession.builder.appName("incidents")
+    if len(kinds) > 1:
+        own = os.path.join(FOLDER, kind)
+        os.mkdir(own)
+        builder = builder.config("spark.eventLog.dir", own)
+        builder = builder.config("spark.events.reporter.audit.path", os.path.join(own, "events.jsonl"))
+    session = builder.getOrCreate()
+    cause(kind, session)
+    session.stop()
