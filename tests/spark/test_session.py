@@ -23,15 +23,21 @@ def run(lab: Lab, job: str, *arguments: str) -> tuple[Run, Any]:
 
 
 @pytest.fixture(scope="module")
-def alone(lab: Lab) -> tuple[Run, Any]:
-    """Return the run of a script that calls all functions without a sidecar."""
-    return run(lab, "session_alone.py")
+def script(lab: Lab) -> tuple[Run, Any]:
+    """Return the run of a script with two applications."""
+    return run(lab, "session_script.py")
 
 
 @pytest.fixture(scope="module")
-def with_stream(lab: Lab) -> tuple[Run, Any]:
-    """Return the run of a script that has a sidecar and makes every kind of invalid call."""
-    return run(lab, "session_with_sidecar.py")
+def alone(script: tuple[Run, Any]) -> tuple[Run, Any]:
+    """Return the application that calls all functions without a sidecar."""
+    return script[0], script[1]["alone"]
+
+
+@pytest.fixture(scope="module")
+def with_stream(script: tuple[Run, Any]) -> tuple[Run, Any]:
+    """Return the application that has a sidecar and makes every kind of invalid call."""
+    return script[0], script[1]["beside"]
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +47,15 @@ def rounds(lab: Lab) -> Any:
 
 
 @pytest.mark.any_spark
-def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
+def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(rounds: Any) -> None:
     """If a stream stops while Spark's listener waits for the stream's answer, the listener continues at once."""
-    _, took = run(lab, "session_ends.py")
-    assert took < 30  # The listener's timeout is one minute.
+    assert rounds["stop_during_a_wait_seconds"] < 30  # The listener's timeout is one minute.
 
 
 @pytest.mark.any_spark
-def test_stop_respects_its_time_limit(lab: Lab) -> None:
+def test_stop_respects_its_time_limit(rounds: Any) -> None:
     """Even if events in Spark's queue wait for a slow reporter, stop() returns within its time limit."""
-    _, took = run(lab, "session_stops.py")
-    assert took < 8  # The limit is 5 s.
+    assert rounds["stop_with_a_full_queue_seconds"] < 8  # The limit is 5 s.
 
 
 def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
@@ -195,7 +199,7 @@ MISTAKES = {
     "no spark": ["SessionError: spark: given str, expected a SparkSession"],
     "twice": [
         "SessionError: this application already has an event stream, started in ",
-        "session_with_sidecar.py:",
+        "session_script.py:",
         "stop()",
     ],
     "not a function": ["InvalidChoiceError: callback: given 3, expected a function of one event"],

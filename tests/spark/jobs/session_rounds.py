@@ -1,4 +1,4 @@
-"""Start and stop streams in one process: repeatedly, with new contexts, in a fork, and in several threads."""
+"""Start and stop streams in one process: repeatedly, with new contexts, in a fork, in threads, and during a wait."""
 
 import gc
 import json
@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 import spark_events
-from spark_events import Event, EventBuilder, MemoryReporter
+from spark_events import Event, EventBuilder, MemoryReporter, Reporter
 
 folder = Path(sys.argv[1])
 rounds = int(sys.argv[2])
@@ -135,4 +136,34 @@ for _ in range(2):
     spark.stop()
 truth["applications"] = applications
 truth["bodies"] = [event.body for event in events.history]
+
+# Stop a stream while Spark's listener waits for the stream's answer to an event.
+spark = session()
+settings = {"events.dispatcher.type": "sync", "events.dispatcher.sync.timeout": "1min"}
+assert spark._jvm is not None
+shim = spark._jvm.io.sparkevents.inprocess.InProcess.open(spark._jsc.sc(), json.dumps({"settings": settings}))
+shim.listen()
+spark._jvm.io.sparkevents.Events.add(json.dumps({"id": "1", "name": "Waits"}))
+while b'"Waits"' not in shim.fetch(1_000):
+    pass
+began = time.monotonic()
+shim.end()
+truth["stop_during_a_wait_seconds"] = time.monotonic() - began
+spark.stop()
+
+
+# Stop a stream while Spark's listener queue is full.
+class Slow(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        time.sleep(4)
+
+
+spark = session()
+events = spark_events.start(spark, reporters=[Slow()], dispatcher="sync", settings={"shutdown.timeout": "5s"})
+for _ in range(10):
+    spark.range(1).count()
+began = time.monotonic()
+events.stop()
+truth["stop_with_a_full_queue_seconds"] = time.monotonic() - began
+spark.stop()
 (folder / "truth.json").write_text(json.dumps(truth))
