@@ -137,13 +137,13 @@ def test_a_reported_limit_is_used_up(name: str, reports: str) -> None:
     assert found.failed == 0
 
 
-@pytest.mark.parametrize("name", ["per minute", "bucket", "bucket, slower calls"])
+@pytest.mark.parametrize("name", ["seconds", "per minute", "bucket", "bucket, slower calls"])
 def test_processes_share_a_reported_limit(name: str) -> None:
-    """Each process may start calls that another process has already used up, so a few more calls are rejected."""
+    """Each process uses its share of the remaining calls; without the shares, up to 1.6 calls per row are necessary."""
     service, rows, allowed = REPORTED[name]
     found = outcome(dataclasses.replace(service), rows, processes=4, reporting=True)
     assert found.goodput >= 0.97 * allowed
-    assert found.calls <= 1.12
+    assert found.calls <= (1.35 if name == "seconds" else 1.1)
     assert found.failed == 0
 
 

@@ -22,8 +22,9 @@ __all__ = ["ReportedQuota"]
 class ReportedQuota:
     """Admission of attempts while the destination has remaining calls; used by the loop's thread only.
 
-    After a reset, until the next report, the quota admits as many attempts as the destination has accepted from this
-    process before the reset. Other processes may use the rest.
+    Other processes may use the same limit. Therefore the quota admits this process's share of the remaining calls: its
+    share of the calls that were used before the last reset. After a reset, until the next report, the quota admits as
+    many attempts as the destination has accepted from this process before.
 
     Attributes:
         limits: whether attempts must wait for :meth:`wait`.
@@ -46,6 +47,10 @@ class ReportedQuota:
         self._period = 0.0
         #: Attempts since the last reset that the destination has not rejected.
         self._accepted = 0
+        #: The largest and the smallest reported number of remaining calls since the last reset.
+        self._most, self._least = 0.0, math.inf
+        #: This process's share of the calls that the destination accepted before the last reset.
+        self._share = 1.0
         self._again: deque[asyncio.Future[None]] = deque()
         self._first: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -65,19 +70,23 @@ class ReportedQuota:
             headers: the headers, a mapping of names to values.
         """
         known = [limit for limits in reported_limits(lower_case(headers), self._wall) for limit in limits]
-        lefts = {limit: _calls_left(limit) for limit in known}
-        lowest = min(lefts, key=lambda limit: (lefts[limit], -limit.seconds), default=None)
-        if lowest is None or lefts[lowest] == math.inf:
+        lowest = min(known, key=lambda limit: (_calls_left(limit), -limit.seconds), default=None)
+        if lowest is None or (left := _calls_left(lowest)) == math.inf:
             return
-        self.is_exhausted = lefts[lowest] <= 0
-        if number < self._reported and lefts[lowest] > self._said:
+        self.is_exhausted = left <= 0
+        if number < self._reported and left > self._said:
             return
-        self._reported, self._said = max(self._reported, number), lefts[lowest]
+        self._reported, self._said = max(self._reported, number), left
         if lowest.name != self._name:
             self._name, self._period = lowest.name, 0.0
+            self._most, self._least = 0.0, math.inf
         seconds = min(max(0.0, lowest.seconds), LONGEST_PAUSE)
         self._period = max(self._period, seconds)
-        self._left, self.until = lefts[lowest] - (self.in_flight() - 1), self._clock() + seconds
+        self._most, self._least = max(self._most, left), min(self._least, left)
+        others = self.in_flight() - 1
+        # Without other attempts in flight, no later report could correct a share that is too small.
+        least = 1 if left >= 1 and not others else -math.inf
+        self._left, self.until = max(least, left * self._share - others), self._clock() + seconds
         self.limits, self._counts_calls = True, lowest.counts_calls
         self._wake()
 
@@ -89,8 +98,12 @@ class ReportedQuota:
         """Return whether an attempt may start now."""
         now = self._clock()
         if self.limits and now >= self.until:
+            if self._accepted > 0 and self._most > self._least:
+                # The largest number was reported after its own call.
+                self._share = min(1.0, self._accepted / (self._most + 1 - self._least))
             self._left, self.until = max(1, self._accepted) if self._counts_calls else math.inf, now + self._period
-            self._accepted, self.limits = 0, self._counts_calls
+            self._most, self._least, self._accepted = 0.0, math.inf, 0
+            self.limits = self._counts_calls
         return self._left >= 1
 
     async def wait(self, *, again: bool) -> None:

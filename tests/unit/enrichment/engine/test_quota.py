@@ -188,7 +188,7 @@ class Limited:
         reset = self._began + 0.5 * (window + 1) - now
         headers = {
             "x-ratelimit-remaining-requests": str(max(0, 10 - self._calls)),
-            "x-ratelimit-reset-requests": f"{reset:.3f}s",
+            "x-ratelimit-reset-requests": f"{reset:.6f}s",
         }
         if self._calls > 10:
             self.rejections += 1
