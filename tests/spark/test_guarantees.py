@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import counters_of
-from spark.harness import PATIENT, REPORTERS, Lab, Run, pyspark_home, two_lines
+from spark.harness import PATIENT, REPORTERS, Lab, Run, parts, pyspark_home, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -41,7 +40,10 @@ def spooled(folder: Path) -> dict[str, str]:
 
 
 def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
-    """Return two runs: the first is killed while its destination fails; the second has a working destination."""
+    """Return two runs: the first is killed while its destination fails; the second has a working destination.
+
+    The process of the second run also runs the application ``stopped``.
+    """
     folder = lab.folder / "two-runs"
     folder.mkdir()
     (folder / "away").touch()
@@ -53,8 +55,9 @@ def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
     first.wait()
     assert not (folder / "events.jsonl").exists() or not first.events(folder / "events.jsonl")
     (folder / "away").unlink()
-    second = lab.run("ending.py", "stop", defaults={**spooled(folder), **PATIENT}, env=PROBES)
-    return second.events(folder / "events.jsonl"), second, folder
+    applications = {"second": {**spooled(folder), "spark.app.name": "ending"}, "stopped": lines_of(lab, "stopped")}
+    job = lab.run("applications.py", parts(applications), defaults={**two_lines(), **PATIENT}, env=PROBES)
+    return job.events(folder / "events.jsonl"), job, folder
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +69,9 @@ def killed(lab: Lab) -> Future[tuple[list[dict[str, Any]], Run, Path]]:
 # --- guaranteed ---------------------------------------------------------------------------------
 
 
-def guaranteed(lab: Lab, duration: str, **settings: str) -> Run:
-    """Run a job with a slow guaranteed reporter for failures and a reporter for all events."""
-    lines = {
-        **two_lines(),
+def guaranteed(duration: str, **settings: str) -> dict[str, str]:
+    """Return settings with a slow guaranteed reporter for failures and a reporter for all events."""
+    return {
         "events.dispatcher.type": "async-queued",
         **PATIENT,
         "events.reporters": "all, pager",
@@ -83,7 +85,16 @@ def guaranteed(lab: Lab, duration: str, **settings: str) -> Run:
         "events.reporter.pager.delivery.guarantee": "guaranteed",
         **settings,
     }
-    return lab.run("failing.py", str(GOOD_JOBS), defaults=lines, env=PROBES)
+
+
+def slow_and_hung(lab: Lab) -> Run:
+    """Run two applications in one process: the guaranteed reporter of the first is slow; of the second, it hangs."""
+    # The second application ends while Spark waits for the reporter. The wait may take up to half of the shutdown
+    # timeout.
+    shutdown = 2 * TIMEOUT_SECONDS + 2
+    times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
+    applications = {"slow": guaranteed(f"{SLOW_SECONDS * 1000:.0f}ms"), "hung": guaranteed("1h", **times)}
+    return lab.run("failing.py", parts(applications), str(GOOD_JOBS), defaults=two_lines(), env=PROBES)
 
 
 def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
@@ -91,18 +102,21 @@ def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def slow(lab: Lab) -> Future[Run]:
-    """Return a run with a slow guaranteed reporter."""
-    return lab.background(guaranteed, lab, f"{SLOW_SECONDS * 1000:.0f}ms")
+def waiting(lab: Lab) -> Future[Run]:
+    """Return a run of two applications with guaranteed reporters."""
+    return lab.background(slow_and_hung, lab)
 
 
 @pytest.fixture(scope="module")
-def hung(lab: Lab) -> Future[Run]:
-    """Return a run with a guaranteed reporter that never returns."""
-    # The application ends while Spark waits for the reporter. The wait may take up to half of the shutdown timeout.
-    shutdown = 2 * TIMEOUT_SECONDS + 2
-    times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
-    return lab.background(guaranteed, lab, "1h", **times)
+def slow(waiting: Future[Run]) -> Run:
+    """Return the application with a slow guaranteed reporter."""
+    return waiting.result().part("slow")
+
+
+@pytest.fixture(scope="module")
+def hung(waiting: Future[Run]) -> Run:
+    """Return the application with a guaranteed reporter that never returns."""
+    return waiting.result().part("hung")
 
 
 # --- endings ------------------------------------------------------------------------------------
@@ -112,10 +126,6 @@ def lines_of(lab: Lab, name: str) -> dict[str, str]:
     folder = lab.folder / name
     folder.mkdir()
     return {**spooled(folder), **PATIENT, "events.reporter.audit.path": "{folder}/events.jsonl"}
-
-
-def stopped(lab: Lab) -> Run:
-    return lab.run("ending.py", "stop", defaults=lines_of(lab, "stopped"), env=PROBES)
 
 
 def terminated(lab: Lab) -> Run:
@@ -139,18 +149,18 @@ def interrupted(lab: Lab) -> Run:
     return run
 
 
-ENDINGS: dict[str, tuple[Callable[[Lab], Run], str]] = {
-    "stopped": (stopped, "STOPPED"),
-    "terminated": (terminated, "SIGTERM"),
-    "exited": (exited, "EXITED"),
-    "interrupted": (interrupted, "SIGINT"),
-}
+REASONS = {"stopped": "STOPPED", "terminated": "SIGTERM", "exited": "EXITED", "interrupted": "SIGINT"}
 
 
 @pytest.fixture(scope="module")
-def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -> dict[str, Future[Run]]:
+def ended(
+    lab: Lab, killed: Future[tuple[list[dict[str, Any]], Run, Path]], waiting: Future[Run]
+) -> dict[str, Future[Run]]:
     """Run one application for each ending, two at a time."""
-    return {how: lab.background(start, lab) for how, (start, _) in ENDINGS.items()}
+    return {
+        "stopped": lab.background(lambda: killed.result()[1].part("stopped")),
+        **{start.__name__: lab.background(start, lab) for start in (terminated, exited, interrupted)},
+    }
 
 
 # --- tests --------------------------------------------------------------------------------------
@@ -158,7 +168,7 @@ def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -
 
 def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
     """The second run delivers the first run's events, including LOST, in order and before its own events."""
-    events, second, folder = killed.result()
+    events, job, folder = killed.result()
     runs = list(dict.fromkeys(event["attributes"]["spark.app.id"] for event in events))
     assert len(runs) == 2
     first, own = ([e for e in events if e["attributes"]["spark.app.id"] == run] for run in runs)
@@ -169,7 +179,7 @@ def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[lis
         e["attributes"]["spark.status.new"] for e in first if e["attributes"].get("spark.entity") == "application"
     ]
     assert statuses == ["RUNNING", "LOST"]
-    assert any("events of an earlier run first" in line for line in second.own_messages)
+    assert any("events of an earlier run first" in line for line in job.part("second").own_messages)
     assert list((folder / "spool").iterdir()) == []
 
 
@@ -185,16 +195,16 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
     assert after["delivered"] == after["accepted"] == reported[0] + reported[1] - 1
 
 
-def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
+def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Run) -> None:
     """The slow guaranteed reporter receives the failures of two jobs and their stages, and no other event."""
-    reported = answered(slow.result(), "pager")
+    reported = answered(slow, "pager")
     assert {one["name"] for one in reported} == {"JobFailureEvent"}
     assert len(reported) == 4
 
 
-def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> None:
+def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Run) -> None:
     """After a failed job, no reporter receives later events before the slow reporter has delivered the failure."""
-    run = slow.result()
+    run = slow
     (first, second) = sorted({one["job"] for one in answered(run, "pager") if one["job"] is not None})
     for failed in (first, second):
         reported = next(one["answered"] for one in answered(run, "pager") if one["job"] == failed)
@@ -203,17 +213,17 @@ def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> N
     assert not [message for message in run.own_messages if "sync.timeout" in message]
 
 
-def test_successful_jobs_are_not_delayed(slow: Future[Run]) -> None:
+def test_successful_jobs_are_not_delayed(slow: Run) -> None:
     """The events of successful jobs arrive as fast as without the slow reporter."""
-    reported = [one for one in answered(slow.result(), "all") if one["status"] == "FINISHED" and one["job"] is not None]
+    reported = [one for one in answered(slow, "all") if one["status"] == "FINISHED" and one["job"] is not None]
     assert len(reported) == 2 * GOOD_JOBS
     before = [one["came"] for one in reported[:GOOD_JOBS]]
-    assert max(before) - min(before) < slow.result().truth()["before"] + SLOW_SECONDS / 2
+    assert max(before) - min(before) < slow.truth()["before"] + SLOW_SECONDS / 2
 
 
-def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> None:
+def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Run) -> None:
     """A hanging guaranteed reporter causes one timeout and one log message. Other reporters receive every event."""
-    run = hung.result()
+    run = hung
     assert run.process.returncode == 0, run.tail()
     # Exclude the sidecar's final report, which is created after the wait for the reporters.
     reported = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
@@ -233,17 +243,17 @@ def test_a_hung_guaranteed_reporter_causes_one_timeout(hung: Future[Run]) -> Non
     assert len([message for message in messages if "reporter pager" not in message]) <= 1
 
 
-@pytest.mark.parametrize("how", ENDINGS)
-def test_all_events_are_delivered_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
+@pytest.mark.parametrize("how", REASONS)
+def test_all_events_are_delivered_for_every_ending(lab: Lab, ended: dict[str, Future[Run]], how: str) -> None:
     """However the application ends, events are delivered in order, and no spooled event and no sidecar remains."""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     assert events[-1]["name"] == "DispatcherReportEvent"
     (end,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
-    assert end["attributes"]["spark.app.end_reason"] == ENDINGS[how][1]
+    assert end["attributes"]["spark.app.end_reason"] == REASONS[how]
     audit = counters_of(events[-1]["attributes"], "audit")
     assert (audit["spooled"], audit["held"]) == (0, 0)
     assert audit["delivered"] == audit["accepted"] == len(events) - 1
-    spool = run.folder.parent / how / "spool"
+    spool = lab.folder / how / "spool"
     assert list(spool.iterdir()) == []
