@@ -142,7 +142,7 @@ def test_processes_share_a_reported_limit(name: str) -> None:
     """Each process uses its share of the remaining calls; without the shares, up to 1.6 calls per row are necessary."""
     service, rows, allowed = REPORTED[name]
     found = outcome(dataclasses.replace(service), rows, processes=4, reporting=True)
-    assert found.goodput >= 0.97 * allowed
+    assert found.goodput >= 0.95 * allowed
     assert found.calls <= (1.35 if name == "seconds" else 1.1)
     assert found.failed == 0
 

@@ -83,7 +83,6 @@ def assemble(
         config = plan.circuit_breaker
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
-    quota.in_flight = lambda: counts.flying
     attempts = CallAttempts(
         plan,
         _invoker(plan, resource, quota),
@@ -125,10 +124,16 @@ def assemble(
 
 def _invoker(plan: Plan, resource: Any, quota: ReportedQuota) -> Callable[[Call], Awaitable[Any]]:
     fn = plan.fn
-    if plan.wants_context and plan.batch_size is None:
-        return lambda call: fn(call.batch.rows[call.index], Context(call, resource, quota))
     if plan.wants_context:
-        return lambda call: fn(call.argument(), Context(call, resource, quota))
+
+        async def with_context(call: Call) -> Any:
+            context = Context(call, resource, quota)
+            try:
+                return await fn(call.argument(), context)
+            finally:
+                quota.end()
+
+        return with_context
     if plan.batch_size is not None:
         return lambda call: fn(call.argument())
     # Fast path for the most common signature.

@@ -71,7 +71,7 @@ class CallAttempts:
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
         allowed: receives rejections because of the rate; after the first rejection, spaces the attempts.
-        quota: delays attempts while the destination reports no remaining calls.
+        quota: delays attempts while all remaining calls of the destination are in flight or used.
         window: receives other rejections and timeouts.
 
     Attributes:
@@ -305,9 +305,7 @@ class CallAttempts:
         if verdict.crowded or verdict.timeout:
             if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
                 self.resized()
-        elif verdict.throttled and self.quota.limits and self.quota.is_exhausted:
-            self.quota.rejected()
-        elif verdict.throttled:
+        elif verdict.throttled and not self.quota.rejected():
             self.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
             if verdict.outage:
@@ -340,10 +338,12 @@ class CallAttempts:
         slot.passed = 0
 
     async def _enter(self, slot: Slot, *, again: bool) -> float:
-        """Wait for the gate and the rate limit; return the seconds spent waiting for the rate limit.
+        """Wait for the gate, the quota and the rate limits.
 
-        Before the first attempt, the wait for the rate limit does not count against ``total_timeout``, because the rate
-        limit is the user's own setting. The wait for the gate does.
+        Before the first attempt, only the wait for the gate counts against ``total_timeout``.
+
+        Returns:
+            The seconds of waiting that do not count.
         """
         final = slot.started + self._total
         held, is_granted = 0.0, False
@@ -359,10 +359,12 @@ class CallAttempts:
                 slot.passed = await self.gate.enter(again=again)
             slot.deadline = final if again else math.inf
             waited = 0.0
-            if not self.quota.admits():
-                self._return_grant(slot)
-                self._check_pause(self.quota.until, final + held)
-                waited += await self._timed(self.quota.wait(again=again), _NO_WAIT)
+            while self.quota.limits and not slot.is_reserved:
+                slot.is_reserved = self.quota.reserve()
+                if not slot.is_reserved:
+                    self._return_grant(slot)
+                    self._check_pause(self.quota.pause_until, final + held + (0.0 if again else waited))
+                    waited += await self._timed(self._wait_for_quota(slot, again=again), _NO_WAIT)
             if self.allowed.limits and not is_granted:
                 is_granted = True
                 waited += await self._timed(self.allowed.wait(again=again), _NO_WAIT)
@@ -376,7 +378,10 @@ class CallAttempts:
                 # The gate has released the call after the run ended; the call's row has already been returned as
                 # failed.
                 raise asyncio.CancelledError
-            if self.gate.lets(slot.passed) and self.quota.admits():
+            if self.gate.lets(slot.passed):
+                if slot.is_reserved:
+                    slot.is_reserved = False
+                    self.quota.redeem()
                 return held
 
     def _check_pause(self, until: float, final: float) -> None:
@@ -389,24 +394,34 @@ class CallAttempts:
             )
 
     async def _timed(self, waiting: Awaitable[None], threshold: float) -> float:
-        """Wait, and return the seconds spent; from the threshold on, the number of calls in flight counts as idle."""
+        """Wait, and return the seconds.
+
+        If the wait exceeds ``threshold`` seconds, record that the window did not limit the calls in flight.
+        """
         before = self._clock()
         await waiting
         waited = self._clock() - before
         self.window.is_idle |= waited > max(threshold, 0.1 * self.window.latency)
         return waited
 
+    async def _wait_for_quota(self, slot: Slot, *, again: bool) -> None:
+        slot.is_reserved = await self.quota.wait(again=again)
+
     async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> None:
         """Wait until the job's limits admit the attempt."""
         try:
             cost = share.cost_of(slot.call())
         except Exception as error:
+            self._return_grant(slot)
             self.leave(slot)
             raise AttemptError(error, Verdict(retryable=False)) from error
         slot.grant = await share.wait(cost, again=again)
 
     def _return_grant(self, slot: Slot) -> None:
-        """Release the permission for an attempt that will not start."""
+        """Release the permissions for an attempt that will not start."""
+        if slot.is_reserved:
+            slot.is_reserved = False
+            self.quota.release()
         if slot.grant is not None:
             assert self.share is not None
             self.share.give_back(slot.grant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -194,9 +195,9 @@ class Context:
         return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.positions())
 
     def read_limits(self, headers: Any) -> None:
-        """Read the rate limit headers of an answer; the worker process then stays below the reported limits.
+        """Read the rate limit headers of an answer; the engine then delays calls that would exceed the limits.
 
-        If no calls remain, further calls wait until the limit is reset.
+        May be called from any thread.
 
         Args:
             headers: the headers of the service's response, a mapping of names to values.
@@ -206,4 +207,10 @@ class Context:
         """
         if not hasattr(headers, "items"):
             raise TypeError(f"ctx.read_limits got {type(headers).__name__}; expected the response's headers, a mapping")
-        self._quota.report(self._number, headers)
+        quota = self._quota
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            quota.loop.call_soon_threadsafe(quota.report, self._number, dict(headers))
+        else:
+            quota.report(self._number, headers)

@@ -41,13 +41,14 @@ class Slot:
             ignored.
         passed: the gate's token of the attempt.
         grant: the job's permission for the attempt; None if the job has no limits.
+        is_reserved: whether the reported quota has reserved the attempt.
         started: start time of the first attempt.
         attempted: start time of the current attempt.
     """
 
     __slots__ = (
-        "abandoned", "attempted", "batch", "cancelled", "deadline", "grant", "index", "made", "passed", "started",
-        "task", "why",
+        "abandoned", "attempted", "batch", "cancelled", "deadline", "grant", "index", "is_reserved", "made", "passed",
+        "started", "task", "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class Slot:
         self.abandoned = False
         self.passed = 0
         self.grant: Grant | None = None
+        self.is_reserved = False
         self.started = 0.0
         self.attempted = 0.0
 

@@ -222,7 +222,7 @@ class Pool:
         counts, attempts = self._counts, self._attempts
         counts.windows[self._window.size] += passed
         waiting = len(self._slots) > counts.flying
-        if waiting and (attempts.allowed.limits or not attempts.gate.is_open or not attempts.quota.admits()):
+        if waiting and (attempts.allowed.limits or not attempts.gate.is_open or attempts.quota.delays):
             cause = "service"
         elif waiting and attempts.share is not None and attempts.share.lacking:
             cause = attempts.share.lacking

@@ -1,7 +1,7 @@
 """Remaining calls that a destination reports in the headers of its answers.
 
-A report may not count the other attempts in flight, so their number is subtracted. Answers arrive in any order. A
-report is out of date, and ignored, if its attempt began before another reported attempt and more calls remained.
+A report might not include the other attempts in flight, so the quota subtracts them. Answers arrive in any order: a
+report of an earlier attempt that contains more remaining calls is out of date, and ignored.
 """
 
 from __future__ import annotations
@@ -18,49 +18,68 @@ from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
 
 __all__ = ["ReportedQuota"]
 
+#: If a pause becomes longer by more than this, in seconds, waiting attempts compare it with their time limits again.
+_LONGER = 1.0
+
 
 class ReportedQuota:
-    """Admission of attempts while the destination has remaining calls; used by the loop's thread only.
+    """Admission of attempts up to the number of remaining calls; used by the loop's thread only.
 
     Other processes may use the same limit. Therefore the quota admits this process's share of the remaining calls: its
     share of the calls that were used before the last reset. After a reset, until the next report, the quota admits as
-    many attempts as the destination has accepted from this process before.
+    many attempts in flight as the destination had accepted before the reset. This bound grows with each ended attempt,
+    as in TCP's slow start, because some services report a limit only with rejections.
 
     Attributes:
-        limits: whether attempts must wait for :meth:`wait`.
-        in_flight: returns the number of attempts in flight, including the attempt that reports.
-        is_exhausted: whether no call remained according to the last report.
-        until: the time of ``clock`` at which the limit is reset.
+        limits: whether a limit is known; attempts must then call :meth:`reserve`.
+        loop: the loop that uses this object.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.limits = self.is_exhausted = False
-        self.in_flight: Callable[[], int] = lambda: 1
+        self.limits = False
+        self.loop = asyncio.get_running_loop()
         self._clock = clock
         self._wall = wall
-        self._begun = self._reported = 0
-        #: The number of remaining calls in the latest report.
-        self._said = 0.0
-        self._name, self._counts_calls = "", True
-        self._left = self.until = math.inf
-        #: The longest time until a reset that was reported for the limit, in seconds.
-        self._period = 0.0
+        self._begun = self._in_flight = self._reserved = 0
+        #: The number of the latest attempt that has reported, and the number of remaining calls.
+        self._reported, self._left = 0, math.inf
+        self._is_exhausted = False
+        #: The time of the next reset; infinite if unknown.
+        self._reset_at = math.inf
+        self._name = ""
+        self._counts_calls = True
+        #: The largest and the smallest reported number of remaining calls since the last reset.
+        self._high, self._low = 0.0, math.inf
         #: Attempts since the last reset that the destination has not rejected.
         self._accepted = 0
-        #: The largest and the smallest reported number of remaining calls since the last reset.
-        self._most, self._least = 0.0, math.inf
-        #: This process's share of the calls that the destination accepted before the last reset.
         self._share = 1.0
-        self._again: deque[asyncio.Future[None]] = deque()
-        self._first: deque[asyncio.Future[None]] = deque()
+        self._again: deque[asyncio.Future[bool]] = deque()
+        self._first: deque[asyncio.Future[bool]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def delays(self) -> bool:
+        """Whether attempts wait."""
+        return bool(self._again or self._first)
+
+    @property
+    def pause_until(self) -> float:
+        """Time of ``clock`` until which no call remains; 0 if calls remain."""
+        return self._reset_at if self._left < 1 else 0.0
 
     def begin(self) -> int:
         """Count the start of an attempt, and return its number."""
         self._begun += 1
-        self._left -= 1
         self._accepted += 1
+        self._in_flight += 1
         return self._begun
+
+    def end(self) -> None:
+        """Count the end of an attempt."""
+        self._in_flight -= 1
+        self._left += self._reset_at == math.inf
+        if self.delays:
+            self._wake()
 
     def report(self, number: int, headers: Any) -> None:
         """Process the headers of an answer.
@@ -69,74 +88,104 @@ class ReportedQuota:
             number: the number of the attempt, from :meth:`begin`.
             headers: the headers, a mapping of names to values.
         """
-        known = [limit for limits in reported_limits(lower_case(headers), self._wall) for limit in limits]
-        lowest = min(known, key=lambda limit: (_calls_left(limit), -limit.seconds), default=None)
+        limits = [limit for kind in reported_limits(lower_case(headers), self._wall) for limit in kind]
+        lowest = min(limits, key=lambda limit: (_calls_left(limit), -limit.seconds), default=None)
         if lowest is None or (left := _calls_left(lowest)) == math.inf:
             return
-        self.is_exhausted = left <= 0
-        if number < self._reported and left > self._said:
-            return
-        self._reported, self._said = max(self._reported, number), left
+        self._is_exhausted = left <= 0
         if lowest.name != self._name:
-            self._name, self._period = lowest.name, 0.0
-            self._most, self._least = 0.0, math.inf
-        seconds = min(max(0.0, lowest.seconds), LONGEST_PAUSE)
-        self._period = max(self._period, seconds)
-        self._most, self._least = max(self._most, left), min(self._least, left)
-        others = self.in_flight() - 1
-        # Without other attempts in flight, no later report could correct a share that is too small.
-        least = 1 if left >= 1 and not others else -math.inf
-        self._left, self.until = max(least, left * self._share - others), self._clock() + seconds
-        self.limits, self._counts_calls = True, lowest.counts_calls
+            self._name, self._counts_calls, self._high, self._low = lowest.name, lowest.counts_calls, 0.0, math.inf
+        self._high, self._low = max(self._high, left), min(self._low, left)
+        if number < self._reported and left > self._left:
+            return
+        pause = self.pause_until
+        self._reported, self._left, self.limits = max(self._reported, number), left, True
+        self._reset_at = self._clock() + min(max(0.0, lowest.seconds), LONGEST_PAUSE)
+        if self.pause_until > pause + _LONGER:
+            self._dismiss()
         self._wake()
 
-    def rejected(self) -> None:
-        """Count an attempt that the destination has rejected because no call remained."""
-        self._accepted -= 1
+    def rejected(self) -> bool:
+        """Count a rejected attempt, and return whether it has reported that no call remains."""
+        is_exhausted, self._is_exhausted = self._is_exhausted, False
+        self._accepted -= is_exhausted
+        return is_exhausted
 
-    def admits(self) -> bool:
-        """Return whether an attempt may start now."""
-        now = self._clock()
-        if self.limits and now >= self.until:
-            if self._accepted > 0 and self._most > self._least:
-                # The largest number was reported after its own call.
-                self._share = min(1.0, self._accepted / (self._most + 1 - self._least))
-            self._left, self.until = max(1, self._accepted) if self._counts_calls else math.inf, now + self._period
-            self._most, self._least, self._accepted = 0.0, math.inf, 0
-            self.limits = self._counts_calls
-        return self._left >= 1
+    def reserve(self) -> bool:
+        """Reserve an attempt for the caller if one may start now; attempts that wait start first."""
+        if self.delays or self._room() < 1:
+            return False
+        self._reserved += 1
+        return True
 
-    async def wait(self, *, again: bool) -> None:
-        """Wait until an attempt can probably start; retries have priority over first attempts.
+    async def wait(self, *, again: bool) -> bool:
+        """Wait until an attempt is reserved for the caller; retries have priority over first attempts.
 
-        Another attempt may start first, so the caller must call :meth:`admits` before the attempt.
+        Returns:
+            False if no attempt is reserved, because the pause has become longer.
         """
-        if self.admits():
-            return
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[bool] = self.loop.create_future()
         (self._again if again else self._first).append(waiting)
         self._wake()
-        await waiting
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.result():
+                self.release()
+            raise
+
+    def redeem(self) -> None:
+        """Use a reservation, immediately before :meth:`begin`."""
+        self._reserved -= 1
+
+    def release(self) -> None:
+        """Give a reservation back, because the attempt does not start."""
+        self._reserved -= 1
+        self._wake()
+
+    def _room(self) -> float:
+        """Return the number of attempts that may start now."""
+        if self._clock() >= self._reset_at:
+            self._reset()
+        others = self._in_flight + self._reserved
+        if self._reset_at == math.inf:
+            return self._left - others
+        # If nothing is in flight, no report would correct a share that is too small.
+        least = 1.0 if self._left >= 1 and not others else -math.inf
+        return max(least, self._left * self._share - others)
+
+    def _reset(self) -> None:
+        if self._high > self._low and self._accepted > 0:
+            # The call that reported the largest number is not included in it.
+            self._share = min(1.0, self._accepted / (self._high + 1 - self._low))
+        self._left, self._reset_at = max(1, self._accepted) if self._counts_calls else math.inf, math.inf
+        self._high, self._low, self._accepted = 0.0, math.inf, 0
+        self.limits = self._counts_calls
+
+    def _dismiss(self) -> None:
+        for waiting in (*self._again, *self._first):
+            if not waiting.done():
+                waiting.set_result(False)
+        self._again.clear()
+        self._first.clear()
 
     def _wake(self) -> None:
-        woken = 0
-        while (queue := self._again or self._first) and self.admits() and woken < self._left:
+        while (queue := self._again or self._first) and self._room() >= 1:
             waiting = queue.popleft()
             if not waiting.done():
-                waiting.set_result(None)
-                woken += 1
+                self._reserved += 1
+                waiting.set_result(True)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if queue:
-            seconds = max(0.001, self.until - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._wake)
+        if queue and self._reset_at < math.inf:
+            self._timer = self.loop.call_later(max(0.001, self._reset_at - self._clock()), self._wake)
 
 
 def _calls_left(limit: ReportedLimit) -> float:
     """Return the number of remaining calls of a limit; infinite if unknown.
 
-    The number of calls that remain of another unit is known only if nothing remains.
+    For a limit in another unit, such as tokens, the number is known only if it is 0.
     """
     if limit.left is None:
         return math.inf

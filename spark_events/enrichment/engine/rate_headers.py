@@ -39,12 +39,16 @@ class ReportedLimit(NamedTuple):
     @property
     def counts_calls(self) -> bool:
         """Whether the unit of the limit is calls."""
-        return not self.name.startswith("-") or self.name == "-requests"
+        return not self.name.startswith("-") or self.name.startswith("-requests")
 
 
 def lower_case(headers: Any) -> dict[str, str]:
-    """Return headers by lower-case name."""
-    return {str(name).lower(): str(value) for name, value in headers.items()}
+    """Return headers by lower-case name; a list in several ``RateLimit`` headers becomes one list."""
+    found: dict[str, str] = {}
+    for given, value in headers.items():
+        name = str(given).lower()
+        found[name] = f"{found[name]}, {value}" if name == "ratelimit" and name in found else str(value)
+    return found
 
 
 def reported_limits(headers: Mapping[str, str], wall: Callable[[], float]) -> Iterator[list[ReportedLimit]]:
@@ -104,7 +108,7 @@ def moment(value: str | None, wall: Callable[[], float]) -> float | None:
         parts = zip(duration.groups(default="0"), _DURATION_UNITS, strict=True)
         return sum(float(part) * unit for part, unit in parts)
     for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return parse(value).timestamp() - wall()
     return None
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from enrich_engine import Run
+from enrich_engine import Run, definition
 from virtual_time import run
 
 from spark_events.enrichment.engine.failure import RowFailure
@@ -23,24 +23,41 @@ from spark_events.enrichment.settings import Auto
 WALL = 1_700_000_000.0
 
 
-def admitted(headers: dict[str, str], *, in_flight: int = 1) -> tuple[int, float]:
-    """Return how many attempts a report admits, and the seconds until its reset; at most 100 and 100 s."""
+def of_loop() -> ReportedQuota:
+    """Return a quota whose clock is that of the running loop."""
+    return ReportedQuota(asyncio.get_running_loop().time, lambda: WALL)
+
+
+def limit(remaining: int, seconds: float = 7) -> dict[str, str]:
+    return {"x-ratelimit-remaining": str(remaining), "x-ratelimit-reset": str(seconds)}
+
+
+def started(quota: ReportedQuota, most: int = 100) -> int:
+    """Start attempts that do not end, while the quota admits them, and return their number."""
+    attempts = 0
+    while attempts < most and (not quota.limits or quota.reserve()):
+        if quota.limits:
+            quota.redeem()
+        quota.begin()
+        attempts += 1
+    return attempts
+
+
+def admitted(headers: dict[str, str], *, others: int = 0) -> tuple[int, float]:
+    """Return how many attempts a report admits, and the seconds until the next one; at most 100 and 100 s."""
 
     async def count() -> tuple[int, float]:
-        loop = asyncio.get_running_loop()
-        quota = ReportedQuota(loop.time, lambda: WALL)
-        quota.in_flight = lambda: in_flight
-        quota.report(quota.begin(), headers)
-        attempts = 0
-        while quota.admits() and attempts < 100:
+        quota = of_loop()
+        number = quota.begin()
+        for _ in range(others):
             quota.begin()
-            attempts += 1
-        until = loop.time() + 100
+        quota.report(number, headers)
+        quota.end()
+        attempts = started(quota)
         if attempts < 100:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(quota.wait(again=False), 100)
-                until = loop.time()
-        return attempts, until
+        return attempts, quota.loop.time() if attempts < 100 else 100
 
     return run(count())[0]
 
@@ -59,7 +76,7 @@ def admitted(headers: dict[str, str], *, in_flight: int = 1) -> tuple[int, float
         ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7s"}, 0, 7),
         ({"x-ratelimit-remaining-tokens": "3", "x-ratelimit-reset-tokens": "7s"}, 100, 100),
         ({"x-ratelimit-remaining-requests": "-2", "x-ratelimit-reset-requests": "7s"}, 0, 7),
-        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "-5"}, 100, 100),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "-5"}, 1, 100),
         ({"x-ratelimit-remaining": "3"}, 100, 100),
         ({"x-ratelimit-remaining": "few", "x-ratelimit-reset": "7"}, 100, 100),
         ({"Retry-After": "7"}, 100, 100),
@@ -67,81 +84,211 @@ def admitted(headers: dict[str, str], *, in_flight: int = 1) -> tuple[int, float
     ],
 )
 def test_the_lowest_reported_limit_admits_attempts(headers: dict[str, str], attempts: int, seconds: float) -> None:
-    """Attempts are admitted up to the number of remaining calls; the next attempt waits for the reset."""
+    """Attempts are admitted up to the number of remaining calls; the next attempt waits for the reset.
+
+    After a reset in the past, one attempt is in flight, because one was before.
+    """
     found, until = admitted(headers)
     assert found == attempts
     assert until == pytest.approx(seconds, abs=0.01)
 
 
 def test_other_attempts_in_flight_are_subtracted() -> None:
-    """A report may not count the other attempts in flight."""
-    headers = {"x-ratelimit-remaining": "5", "x-ratelimit-reset": "7"}
-    assert admitted(headers)[0] == 5
-    assert admitted(headers, in_flight=4)[0] == 2
+    """A report might not include the other attempts in flight."""
+    assert admitted(limit(5))[0] == 5
+    assert admitted(limit(5), others=3)[0] == 2
 
 
 def test_a_report_that_is_out_of_date_is_ignored() -> None:
     """The report of an earlier attempt counts only if it contains fewer remaining calls."""
 
     async def left() -> list[bool]:
-        quota = ReportedQuota(asyncio.get_running_loop().time)
+        quota = of_loop()
         numbers = [quota.begin() for _ in range(2)]
         found = []
-        for number, remaining in ((numbers[1], "1"), (numbers[0], "0"), (numbers[0], "9"), (numbers[1], "9")):
-            quota.report(number, {"x-ratelimit-remaining": remaining, "x-ratelimit-reset": "7"})
-            found.append(quota.admits())
+        for number, remaining in ((numbers[1], 3), (numbers[0], 2), (numbers[0], 9), (numbers[1], 9)):
+            quota.report(number, limit(remaining))
+            found.append(quota.reserve())
+            if found[-1]:
+                quota.release()
         return found
 
     assert run(left())[0] == [True, False, False, True]
 
 
-def test_after_a_reset_the_number_of_accepted_attempts_is_admitted() -> None:
-    """Until the next report, as many attempts start as the service has accepted before the reset."""
+def test_calls_remain_available_if_answers_arrive_in_reverse_order() -> None:
+    """If the newest answer arrives first, attempts that end later free their part of the remaining calls."""
+
+    async def left() -> int:
+        quota = of_loop()
+        numbers = [quota.begin() for _ in range(20)]
+        for number in reversed(numbers):
+            quota.report(number, limit(100 - number))
+            quota.end()
+        return started(quota)
+
+    assert run(left())[0] == 80
+
+
+def test_after_a_reset_the_number_of_accepted_attempts_limits_the_attempts_in_flight() -> None:
+    """After a reset, as many attempts are in flight as the service has accepted; each ended attempt admits two."""
 
     async def counts() -> tuple[int, int]:
-        quota = ReportedQuota(asyncio.get_running_loop().time)
-        numbers = [quota.begin() for _ in range(6)]
-        quota.rejected()
-        quota.report(numbers[-1], {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "7"})
-        found = []
-        for _ in range(2):
-            await quota.wait(again=False)
-            attempts = 0
-            while quota.admits():
-                quota.begin()
-                attempts += 1
-            found.append(attempts)
-        return found[0], found[1]
+        quota = of_loop()
+        for _ in range(6):
+            number = quota.begin()
+        quota.report(number, limit(0))
+        assert quota.rejected()
+        assert not quota.rejected()
+        for _ in range(6):
+            quota.end()
+        assert not quota.reserve()
+        assert await quota.wait(again=False)
+        quota.redeem()
+        quota.begin()
+        first = 1 + started(quota)
+        quota.end()
+        return first, started(quota)
 
     attempts, seconds = run(counts())
-    assert attempts == (5, 5)
-    assert seconds == pytest.approx(14, abs=0.01)
+    assert attempts == (5, 2)
+    assert seconds == pytest.approx(7, abs=0.01)
+
+
+def test_a_limit_of_tokens_does_not_limit_attempts_after_its_reset() -> None:
+    """After the reset of a limit in another unit, no limit is known."""
+
+    async def count() -> int:
+        quota = of_loop()
+        quota.report(quota.begin(), {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7s"})
+        assert not quota.reserve()
+        await quota.wait(again=False)
+        quota.redeem()
+        return started(quota)
+
+    assert run(count())[0] == 100
+
+
+@pytest.mark.parametrize("used", [(10, 30), (30, 30)])
+def test_the_share_of_this_process_is_learned(used: tuple[int, int]) -> None:
+    """If other processes have used two thirds of a limit, this process uses a third of the remaining calls."""
+    own, total = used
+
+    async def count() -> int:
+        quota = of_loop()
+        for call in range(own):
+            quota.report(quota.begin(), limit(29 - call * (total - 1) // (own - 1)))
+            quota.end()
+        await quota.wait(again=False)
+        quota.redeem()
+        quota.report(quota.begin(), limit(29))
+        quota.end()
+        return started(quota)
+
+    assert run(count())[0] == (29 if own == total else 29 // 3)
 
 
 def test_retries_start_before_first_attempts() -> None:
-    """After a reset, waiting retries start before waiting first attempts. A cancelled attempt is left out."""
+    """Waiting retries start before waiting first attempts, and new attempts last. A cancelled attempt is left out."""
 
     async def order() -> list[str]:
-        quota = ReportedQuota(asyncio.get_running_loop().time)
-        quota.report(quota.begin(), {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "7"})
-        started: list[str] = []
+        quota = of_loop()
+        quota.report(quota.begin(), limit(0))
+        quota.end()
+        names: list[str] = []
 
         async def attempt(name: str, *, again: bool) -> None:
-            while not quota.admits():
-                await quota.wait(again=again)
-            started.append(name)
+            assert await quota.wait(again=again)
+            quota.redeem()
             quota.begin()
+            names.append(name)
+            await asyncio.sleep(1)
+            quota.end()
 
         waiting = [asyncio.ensure_future(attempt(f"first {number}", again=False)) for number in range(3)]
         waiting.append(asyncio.ensure_future(attempt("retry", again=True)))
         await asyncio.sleep(1)
         waiting[0].cancel()
+        await asyncio.sleep(6.5)
+        assert not quota.reserve()
         await asyncio.wait(waiting)
-        return started
+        return names
 
-    started, seconds = run(order())
-    assert started == ["retry", "first 1", "first 2"]
-    assert seconds == pytest.approx(21, abs=0.1)
+    assert run(order())[0] == ["retry", "first 1", "first 2"]
+
+
+def test_a_cancelled_reservation_is_passed_on() -> None:
+    """If an attempt is cancelled in the moment of its admission, the next attempt is admitted."""
+
+    async def second() -> bool:
+        quota = of_loop()
+        quota.report(quota.begin(), limit(1))
+        waiting = [asyncio.ensure_future(quota.wait(again=False)) for _ in range(2)]
+        await asyncio.sleep(1)
+        quota.end()
+        waiting[0].cancel()
+        return await waiting[1]
+
+    admitted, seconds = run(second())
+    assert admitted
+    assert seconds == pytest.approx(1, abs=0.01)
+
+
+def test_a_longer_pause_ends_the_wait() -> None:
+    """If a report prolongs the pause, waiting attempts return without a reservation, to compare their time limits."""
+
+    async def outcome() -> bool:
+        quota = of_loop()
+        quota.report(quota.begin(), limit(0))
+        waiting = asyncio.ensure_future(quota.wait(again=False))
+        await asyncio.sleep(1)
+        quota.report(quota.begin(), limit(0, 60))
+        return await waiting
+
+    is_reserved, seconds = run(outcome())
+    assert not is_reserved
+    assert seconds == pytest.approx(1, abs=0.01)
+
+
+def test_headers_may_be_passed_from_a_thread() -> None:
+    """A function may call a blocking client in a thread, and pass the headers there."""
+    most = 0
+    lock = threading.Lock()
+    running = 0
+
+    async def fn(row: int, ctx: Any) -> int:
+        def call() -> int:
+            nonlocal most, running
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.01)  # the call
+            ctx.read_limits(limit(3, 0.2))
+            with lock:
+                running -= 1
+            return row
+
+        return await asyncio.to_thread(call)
+
+    assert Run(fn, max_in_flight=2).of(range(20)) == list(range(20))
+    assert most <= 3
+
+
+def test_rows_wait_for_a_small_limit_that_is_reset_within_total_timeout() -> None:
+    """After a short batch, a larger batch waits for its own reports, and no row fails because of a guess."""
+    service = Limited(100, 3.0)
+
+    async def fn(row: int, ctx: Any) -> int:
+        await asyncio.sleep(0.001)
+        remaining, seconds = service.call()
+        ctx.read_limits(limit(max(0, remaining), seconds))
+        assert remaining >= 0
+        return row
+
+    made = definition()
+    assert Run(fn, made=made, total_timeout=2.0).of(range(3)) == list(range(3))
+    time.sleep(service.reset_in() + 0.01)  # the service's next period
+    assert Run(fn, made=made, total_timeout=2.0).of(range(60)) == list(range(60))
 
 
 def test_a_reset_after_total_timeout_fails_the_row() -> None:
@@ -172,25 +319,34 @@ def test_headers_of_another_type_are_refused() -> None:
 
 
 class Limited:
-    """HTTP service that accepts ten calls in each half second, counted from the first call."""
+    """HTTP service that accepts a number of calls in each period, counted from the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int = 10, seconds: float = 0.5) -> None:
         self.rejections = 0
+        self._limit, self._seconds = calls, seconds
         self._window, self._calls, self._began = 0, 0, 0.0
 
-    async def answer(self, request: web.Request) -> web.Response:
+    def reset_in(self) -> float:
+        """Return the seconds until the next period."""
+        return self._seconds - (time.monotonic() - self._began) % self._seconds
+
+    def call(self) -> tuple[int, float]:
+        """Count a call, and return the remaining calls, below 0 for a rejection, and the seconds until the reset."""
         now = time.monotonic()
         self._began = self._began or now
-        window = int((now - self._began) / 0.5)
+        window = int((now - self._began) / self._seconds)
         if window != self._window:
             self._window, self._calls = window, 0
         self._calls += 1
-        reset = self._began + 0.5 * (window + 1) - now
+        return self._limit - self._calls, self._began + self._seconds * (window + 1) - now
+
+    async def answer(self, request: web.Request) -> web.Response:
+        remaining, reset = self.call()
         headers = {
-            "x-ratelimit-remaining-requests": str(max(0, 10 - self._calls)),
+            "x-ratelimit-remaining-requests": str(max(0, remaining)),
             "x-ratelimit-reset-requests": f"{reset:.6f}s",
         }
-        if self._calls > 10:
+        if remaining < 0:
             self.rejections += 1
             raise web.HTTPTooManyRequests(headers=headers)
         return web.json_response({"row": int(request.match_info["row"])}, headers=headers)

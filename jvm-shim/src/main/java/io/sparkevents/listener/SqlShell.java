@@ -89,7 +89,7 @@ public final class SqlShell {
             session.err = new Watch(session.err);
           }
           Thread.sleep(LOOK_MILLIS);
-        } while (!isStarted);
+        } while (!isStarted && main.isAlive());
       } catch (Throwable notThisShell) {
         giveUp(notThisShell);
       }
