@@ -196,6 +196,8 @@ class Run:
     def part(self, application: str) -> Run:
         """Return one of several applications of this run, which the job began with ``control.begin``.
 
+        The log of an application that did not begin is that of the whole job.
+
         The folder and the log of the returned run are those of the application. If spark-events holds the application's
         end until the next application begins, messages about the end are in the log of the next application.
         """
@@ -212,7 +214,10 @@ class Run:
         if not self.is_part:
             return (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
         job = self.folder.parent
-        parts = json.loads((job / "log_parts.json").read_text(encoding="utf-8"))
+        file = job / "log_parts.json"
+        parts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if self.folder.name not in parts:
+            return (job / "stderr").read_text(encoding="utf-8", errors="replace")
         begin, *later = [parts[name] for name in list(parts)[list(parts).index(self.folder.name) :]]
         end = later[0] if later else None
         return (job / "stderr").read_bytes()[begin:end].decode("utf-8", errors="replace")

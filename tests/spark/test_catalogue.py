@@ -523,7 +523,7 @@ def test_the_log_has_the_expected_form(logged: Run) -> None:
     """Control: the event log has the form that the test expects."""
     names = [path.name for path in (logged.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
     rolling = any(name.startswith("eventlog_v2_") for name in names)
-    assert rolling == any(name.endswith(".zstd") for name in names)
+    assert rolling == any(name.endswith(".zstd") for name in names) == (logged.folder.name == "rolling-zstd")
     assert spark_version() >= (3, 5)
 
 

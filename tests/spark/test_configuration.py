@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800
 
 NO_EVENTS = "spark-events: no events will be reported"
 FILE = file_reporter(Path("{folder}/events.jsonl"))
+NO_PYTHON = {"spark.events.python": "/nowhere/bin/python"}
 NOT_REQUIRED = {"spark.events.required": "false"}
 
 
@@ -49,6 +50,10 @@ def all_wrong(lab: Lab) -> Run:
     return lab.run("ending.py", defaults={**two_lines(), **lines}, conf=conf)
 
 
+def no_python(lab: Lab) -> Run:
+    return lab.run("ending.py", defaults={**two_lines(), **FILE, **NO_PYTHON, "events.required": "true"})
+
+
 def contexts(lab: Lab, settings: Mapping[str, Mapping[str, str]], **options: Any) -> dict[str, Run]:
     """Run consecutive contexts in one JVM. Return a run for each context, with the context's folder and log."""
     run = lab.run("configured.py", json.dumps(settings), **options)
@@ -61,10 +66,10 @@ def contexts(lab: Lab, settings: Mapping[str, Mapping[str, str]], **options: Any
 
 
 def broken_reporters(lab: Lab) -> dict[str, Run]:
-    """Run contexts without a Python for the sidecar, and contexts with one broken reporter.
+    """Run a context without a Python for the sidecar, and two contexts with one broken reporter.
 
     Of the three reporters, one works, one has an unresolvable secret, and one is inactive. spark-defaults.conf requires
-    events, and the program overrides this setting for the second context of each kind.
+    events, and the program overrides this setting for two contexts.
     """
     lines = {
         **FILE,
@@ -76,10 +81,8 @@ def broken_reporters(lab: Lab) -> dict[str, Run]:
         "events.reporter.off.type": "no.such.module:Reporter",
         "events.reporter.off.token": "${env:NO_SUCH_VARIABLE}",
     }
-    no_python = {"spark.events.python": "/nowhere/bin/python", "spark.events.reporters": "audit"}
     settings = {
-        "required-no-such-python": no_python,
-        "no-such-python": {**no_python, **NOT_REQUIRED},
+        "no-such-python": {**NO_PYTHON, "spark.events.reporters": "audit", **NOT_REQUIRED},
         "required-one-broken": {},
         "one-broken": NOT_REQUIRED,
     }
@@ -154,15 +157,16 @@ def runs(lab: Lab) -> Callable[[str], Run]:
         "two-lines": only_two_lines,
         "three-sources": three_sources,
         "all-wrong": all_wrong,
+        "required-no-such-python": no_python,
         "jar-without-package": lonely_jar,
     }
-    together = [lab.background(start, lab) for start in (broken_reporters, broken_file)]
+    reporters, file = (lab.background(start, lab) for start in (broken_reporters, broken_file))
     alone = {name: lab.background(start, lab) for name, start in jobs.items()}
 
     def find(name: str) -> Run:
         if name in alone:
             return alone[name].result()
-        return next(future.result()[name] for future in together if name in future.result())
+        return (file if name.endswith("broken-file") else reporters).result()[name]
 
     return find
 
@@ -248,7 +252,7 @@ def test_a_broken_reporter_does_not_affect_others(runs: Callable[[str], Run]) ->
 def test_a_broken_reporter_fails_an_application_with_required_events(runs: Callable[[str], Run]) -> None:
     """With spark.events.required=true, an application with a broken reporter does not start."""
     run = runs("required-one-broken")
-    assert (run.folder / "error").exists()
+    assert "spark.events.required is true" in (run.folder / "error").read_text(encoding="utf-8")
     assert not (run.folder / "counted").exists()
     assert "spark.events.required is true" in run.log
     assert BROKEN in run.log
@@ -258,7 +262,10 @@ def test_a_broken_reporter_fails_an_application_with_required_events(runs: Calla
 def test_an_invalid_setting_fails_an_application_with_required_events(runs: Callable[[str], Run], mistake: str) -> None:
     """With spark.events.required=true, an invalid setting stops the application at startup, with the same message."""
     run = runs(f"required-{mistake}")
-    assert (run.folder / "error").exists()
+    if mistake == "no-such-python":
+        assert run.process.returncode != 0
+    else:
+        assert "spark.events.required is true" in (run.folder / "error").read_text(encoding="utf-8")
     assert not (run.folder / "counted").exists()
     assert "spark.events.required is true" in run.log
     for part in MISTAKES[mistake]:

@@ -131,7 +131,7 @@ def _invoker(plan: Plan, resource: Any, quota: ReportedQuota) -> Callable[[Call]
             try:
                 return await fn(call.argument(), context)
             finally:
-                quota.end()
+                quota.end(call.number)
 
         return with_context
     if plan.batch_size is not None:

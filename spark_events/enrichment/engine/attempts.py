@@ -329,11 +329,17 @@ class CallAttempts:
             self._counts.hints[text] = 1
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:
-        """Report a finished attempt to the gate, which outlives the run and counts attempts in progress."""
+        """Report a finished attempt to the gate and the quota, which outlive the run and count attempts in progress."""
         if slot.grant is not None:
             assert self.share is not None
             self.share.ended()
             slot.grant = None
+        if slot.is_reserved:
+            slot.is_reserved = False
+            self.quota.release()
+        if slot.made is not None:
+            # An abandoned attempt may run for as long as the process.
+            self.quota.end(slot.made.number)
         self.gate.leave(slot.passed, answered=answered)
         slot.passed = 0
 
@@ -346,13 +352,13 @@ class CallAttempts:
             The seconds of waiting that do not count.
         """
         final = slot.started + self._total
-        held, is_granted = 0.0, False
+        held, is_spaced = 0.0, False
         while True:
             if self.refusal is not None:
-                self._return_grant(slot)
+                self._release(slot)
                 raise self.refused()
             if not self.gate.lets(slot.passed):
-                self._return_grant(slot)
+                self._release(slot)
                 self.window.is_idle = True
                 self._check_pause(self.gate.until, final + held)
                 slot.deadline = final + held
@@ -362,11 +368,11 @@ class CallAttempts:
             while self.quota.limits and not slot.is_reserved:
                 slot.is_reserved = self.quota.reserve()
                 if not slot.is_reserved:
-                    self._return_grant(slot)
+                    self._release(slot)
                     self._check_pause(self.quota.pause_until, final + held + (0.0 if again else waited))
                     waited += await self._timed(self._wait_for_quota(slot, again=again), _NO_WAIT)
-            if self.allowed.limits and not is_granted:
-                is_granted = True
+            if self.allowed.limits and not is_spaced:
+                is_spaced = True
                 waited += await self._timed(self.allowed.wait(again=again), _NO_WAIT)
             if self.rate is not None:
                 waited += await self._timed(self.rate.wait(), _NO_WAIT)
@@ -378,7 +384,7 @@ class CallAttempts:
                 # The gate has released the call after the run ended; the call's row has already been returned as
                 # failed.
                 raise asyncio.CancelledError
-            if self.gate.lets(slot.passed):
+            if self.gate.lets(slot.passed) and (slot.is_reserved or not self.quota.limits):
                 if slot.is_reserved:
                     slot.is_reserved = False
                     self.quota.redeem()
@@ -412,12 +418,11 @@ class CallAttempts:
         try:
             cost = share.cost_of(slot.call())
         except Exception as error:
-            self._return_grant(slot)
             self.leave(slot)
             raise AttemptError(error, Verdict(retryable=False)) from error
         slot.grant = await share.wait(cost, again=again)
 
-    def _return_grant(self, slot: Slot) -> None:
+    def _release(self, slot: Slot) -> None:
         """Release the permissions for an attempt that will not start."""
         if slot.is_reserved:
             slot.is_reserved = False
@@ -467,7 +472,7 @@ class CallAttempts:
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
-        self._return_grant(slot)
+        self._release(slot)
         self.leave(slot)
         if why is None and self.stopping():
             raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from spark_events.enrichment.engine.buffer import SAMPLE, RowBuffer
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.rate_headers import lower_case
 from spark_events.errors import InvalidPlanError
 
 __all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "Part", "RowBatch"]
@@ -93,14 +95,20 @@ class RowBatch:
 
 
 class Call:
-    """Call for one row; ``attempt`` is the number of the latest attempt, from 1."""
+    """Call for one row.
 
-    __slots__ = ("attempt", "batch", "index")
+    Attributes:
+        attempt: the number of the latest attempt, from 1.
+        number: the number of the latest attempt in the reported quota; 0 if the function takes no context.
+    """
+
+    __slots__ = ("attempt", "batch", "index", "number")
 
     def __init__(self, batch: RowBatch, index: int) -> None:
         self.batch = batch
         self.index = index
         self.attempt = 1
+        self.number = 0
 
     def positions(self) -> Iterable[tuple[RowBatch, int]]:
         """Return the call's rows as pairs of batch and index."""
@@ -162,12 +170,12 @@ class Context:
         resource: the open resource of the plan; None if the plan has no resource.
     """
 
-    __slots__ = ("_call", "_number", "_quota", "resource")
+    __slots__ = ("_call", "_quota", "resource")
 
     def __init__(self, call: Call, resource: Any, quota: ReportedQuota) -> None:
         self._call = call
         self._quota = quota
-        self._number = quota.begin()
+        call.number = quota.begin()
         self.resource = resource
 
     @property
@@ -197,7 +205,8 @@ class Context:
     def read_limits(self, headers: Any) -> None:
         """Read the rate limit headers of an answer; the engine then delays calls that would exceed the limits.
 
-        May be called from any thread.
+        Call this method as soon as the headers have arrived, from any thread, because they contain the seconds until a
+        reset.
 
         Args:
             headers: the headers of the service's response, a mapping of names to values.
@@ -207,10 +216,14 @@ class Context:
         """
         if not hasattr(headers, "items"):
             raise TypeError(f"ctx.read_limits got {type(headers).__name__}; expected the response's headers, a mapping")
-        quota = self._quota
+        quota, found = self._quota, lower_case(headers)
         try:
-            asyncio.get_running_loop()
+            is_on_loop = asyncio.get_running_loop() is quota.loop
         except RuntimeError:
-            quota.loop.call_soon_threadsafe(quota.report, self._number, dict(headers))
-        else:
-            quota.report(self._number, headers)
+            is_on_loop = False
+        if is_on_loop:
+            quota.report(self._call.number, found)
+            return
+        # A RuntimeError means that the loop has ended together with its process.
+        with contextlib.suppress(RuntimeError):
+            quota.loop.call_soon_threadsafe(quota.report, self._call.number, found)

@@ -10,10 +10,9 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from spark_events.enrichment.engine.rate_headers import ReportedLimit, lower_case, reported_limits
+from spark_events.enrichment.engine.rate_headers import ReportedLimit, reported_limits
 from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
 
 __all__ = ["ReportedQuota"]
@@ -40,10 +39,10 @@ class ReportedQuota:
         self.loop = asyncio.get_running_loop()
         self._clock = clock
         self._wall = wall
-        self._begun = self._in_flight = self._reserved = 0
+        self._begun = self._reserved = 0
+        self._in_flight: set[int] = set()
         #: The number of the latest attempt that has reported, and the number of remaining calls.
         self._reported, self._left = 0, math.inf
-        self._is_exhausted = False
         #: The time of the next reset; infinite if unknown.
         self._reset_at = math.inf
         self._name = ""
@@ -71,33 +70,36 @@ class ReportedQuota:
         """Count the start of an attempt, and return its number."""
         self._begun += 1
         self._accepted += 1
-        self._in_flight += 1
+        self._in_flight.add(self._begun)
         return self._begun
 
-    def end(self) -> None:
-        """Count the end of an attempt."""
-        self._in_flight -= 1
-        self._left += self._reset_at == math.inf
-        if self.delays:
-            self._wake()
+    def end(self, number: int) -> None:
+        """Record that an attempt has ended, or is abandoned; may be called again for the same attempt."""
+        if number in self._in_flight:
+            self._in_flight.remove(number)
+            self._left += self._reset_at == math.inf
+            if self.delays:
+                self._wake()
 
-    def report(self, number: int, headers: Any) -> None:
+    def report(self, number: int, headers: Mapping[str, str]) -> None:
         """Process the headers of an answer.
 
         Args:
             number: the number of the attempt, from :meth:`begin`.
-            headers: the headers, a mapping of names to values.
+            headers: the headers by lower-case name.
         """
-        limits = [limit for kind in reported_limits(lower_case(headers), self._wall) for limit in kind]
+        limits = [limit for kind in reported_limits(headers, self._wall) for limit in kind]
         lowest = min(limits, key=lambda limit: (_calls_left(limit), -limit.seconds), default=None)
         if lowest is None or (left := _calls_left(lowest)) == math.inf:
             return
-        self._is_exhausted = left <= 0
+        if self._clock() >= self._reset_at:
+            self._reset()
         if lowest.name != self._name:
             self._name, self._counts_calls, self._high, self._low = lowest.name, lowest.counts_calls, 0.0, math.inf
-        self._high, self._low = max(self._high, left), min(self._low, left)
+        self._high = max(self._high, left)
         if number < self._reported and left > self._left:
             return
+        self._low = min(self._low, left)
         pause = self.pause_until
         self._reported, self._left, self.limits = max(self._reported, number), left, True
         self._reset_at = self._clock() + min(max(0.0, lowest.seconds), LONGEST_PAUSE)
@@ -106,8 +108,8 @@ class ReportedQuota:
         self._wake()
 
     def rejected(self) -> bool:
-        """Count a rejected attempt, and return whether it has reported that no call remains."""
-        is_exhausted, self._is_exhausted = self._is_exhausted, False
+        """Return whether a rejection is due to this limit, because no call remains; if so, count the rejection."""
+        is_exhausted = self.pause_until > self._clock()
         self._accepted -= is_exhausted
         return is_exhausted
 
@@ -147,7 +149,7 @@ class ReportedQuota:
         """Return the number of attempts that may start now."""
         if self._clock() >= self._reset_at:
             self._reset()
-        others = self._in_flight + self._reserved
+        others = len(self._in_flight) + self._reserved
         if self._reset_at == math.inf:
             return self._left - others
         # If nothing is in flight, no report would correct a share that is too small.
@@ -156,7 +158,7 @@ class ReportedQuota:
 
     def _reset(self) -> None:
         if self._high > self._low and self._accepted > 0:
-            # The call that reported the largest number is not included in it.
+            # The largest report already excludes its own call; add it.
             self._share = min(1.0, self._accepted / (self._high + 1 - self._low))
         self._left, self._reset_at = max(1, self._accepted) if self._counts_calls else math.inf, math.inf
         self._high, self._low, self._accepted = 0.0, math.inf, 0

@@ -1,4 +1,4 @@
-"""Consecutive contexts with the given settings, of which some may fail to start.
+"""Start one context after another with the given settings. A context may fail to start.
 
 Each context has a folder, which receives `counted` after a successful query, or `error` with an exception. A line
 `context <name>` precedes each context's part of the driver's log.
@@ -28,7 +28,7 @@ for name, settings in json.loads(sys.argv[2]).items():
     own.mkdir()
     jvm.System.err.println(f"context {name}")
     try:
-        spark = SparkSession.builder.appName("ending").config(map=settings).getOrCreate()
+        spark = SparkSession.builder.appName("configured").config(map=settings).getOrCreate()
         assert spark.range(3).count() == 3
         (own / "counted").touch()
         spark.stop()

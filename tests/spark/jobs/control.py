@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 FOLDER = sys.argv[1]
-
-
+#: Offset in the driver's log at which each application begins.
 _log_parts: dict[str, int] = {}
 
 

@@ -110,7 +110,7 @@ def stop_when_idle(query: StreamingQuery) -> None:
     deadline = time.monotonic() + 300
     while not seen(spark_status_new="IDLE", spark_watermark_subject="query", spark_streaming_query_name=query.name):
         assert time.monotonic() < deadline, "the query never became idle"
-        time.sleep(0.02)
+        time.sleep(0.1)
     query.stop()
 
 

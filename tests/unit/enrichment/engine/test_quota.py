@@ -14,10 +14,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 from enrich_engine import Run, definition
+from multidict import CIMultiDict
 from virtual_time import run
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.rate_headers import lower_case
 from spark_events.enrichment.settings import Auto
 
 WALL = 1_700_000_000.0
@@ -51,8 +53,8 @@ def admitted(headers: dict[str, str], *, others: int = 0) -> tuple[int, float]:
         number = quota.begin()
         for _ in range(others):
             quota.begin()
-        quota.report(number, headers)
-        quota.end()
+        quota.report(number, lower_case(headers))
+        quota.end(number)
         attempts = started(quota)
         if attempts < 100:
             with contextlib.suppress(asyncio.TimeoutError):
@@ -124,7 +126,7 @@ def test_calls_remain_available_if_answers_arrive_in_reverse_order() -> None:
         numbers = [quota.begin() for _ in range(20)]
         for number in reversed(numbers):
             quota.report(number, limit(100 - number))
-            quota.end()
+            quota.end(number)
         return started(quota)
 
     assert run(left())[0] == 80
@@ -135,19 +137,19 @@ def test_after_a_reset_the_number_of_accepted_attempts_limits_the_attempts_in_fl
 
     async def counts() -> tuple[int, int]:
         quota = of_loop()
-        for _ in range(6):
-            number = quota.begin()
-        quota.report(number, limit(0))
-        assert quota.rejected()
+        numbers = [quota.begin() for _ in range(6)]
         assert not quota.rejected()
-        for _ in range(6):
-            quota.end()
+        quota.report(numbers[-1], limit(0))
+        assert quota.rejected()
+        for number in numbers:
+            quota.end(number)
         assert not quota.reserve()
         assert await quota.wait(again=False)
         quota.redeem()
-        quota.begin()
+        number = quota.begin()
         first = 1 + started(quota)
-        quota.end()
+        for _ in range(2):
+            quota.end(number)
         return first, started(quota)
 
     attempts, seconds = run(counts())
@@ -177,33 +179,33 @@ def test_the_share_of_this_process_is_learned(used: tuple[int, int]) -> None:
     async def count() -> int:
         quota = of_loop()
         for call in range(own):
-            quota.report(quota.begin(), limit(29 - call * (total - 1) // (own - 1)))
-            quota.end()
+            quota.report(number := quota.begin(), limit(29 - call * (total - 1) // (own - 1)))
+            quota.end(number)
         await quota.wait(again=False)
         quota.redeem()
-        quota.report(quota.begin(), limit(29))
-        quota.end()
+        quota.report(number := quota.begin(), limit(29))
+        quota.end(number)
         return started(quota)
 
     assert run(count())[0] == (29 if own == total else 29 // 3)
 
 
 def test_retries_start_before_first_attempts() -> None:
-    """Waiting retries start before waiting first attempts, and new attempts last. A cancelled attempt is left out."""
+    """Waiting retries start before waiting first attempts, and new attempts last; cancelled attempts are skipped."""
 
     async def order() -> list[str]:
         quota = of_loop()
-        quota.report(quota.begin(), limit(0))
-        quota.end()
+        quota.report(number := quota.begin(), limit(0))
+        quota.end(number)
         names: list[str] = []
 
         async def attempt(name: str, *, again: bool) -> None:
             assert await quota.wait(again=again)
             quota.redeem()
-            quota.begin()
+            number = quota.begin()
             names.append(name)
             await asyncio.sleep(1)
-            quota.end()
+            quota.end(number)
 
         waiting = [asyncio.ensure_future(attempt(f"first {number}", again=False)) for number in range(3)]
         waiting.append(asyncio.ensure_future(attempt("retry", again=True)))
@@ -218,14 +220,14 @@ def test_retries_start_before_first_attempts() -> None:
 
 
 def test_a_cancelled_reservation_is_passed_on() -> None:
-    """If an attempt is cancelled in the moment of its admission, the next attempt is admitted."""
+    """If an attempt is cancelled when the quota admits it, the next attempt is admitted."""
 
     async def second() -> bool:
         quota = of_loop()
-        quota.report(quota.begin(), limit(1))
+        quota.report(number := quota.begin(), limit(1))
         waiting = [asyncio.ensure_future(quota.wait(again=False)) for _ in range(2)]
         await asyncio.sleep(1)
-        quota.end()
+        quota.end(number)
         waiting[0].cancel()
         return await waiting[1]
 
@@ -272,6 +274,57 @@ def test_headers_may_be_passed_from_a_thread() -> None:
 
     assert Run(fn, max_in_flight=2).of(range(20)) == list(range(20))
     assert most <= 3
+
+
+def test_a_thread_with_its_own_loop_may_pass_headers() -> None:
+    """Repeated RateLimit headers count as one list, also if a thread with another event loop passes them."""
+    headers = CIMultiDict([("RateLimit", '"minute";r=0;t=1'), ("RateLimit", '"hour";r=50;t=3600')])
+    times: list[float] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        times.append(time.monotonic())
+
+        async def call() -> None:
+            ctx.read_limits(headers)
+
+        await asyncio.to_thread(asyncio.run, call())
+        return row
+
+    assert Run(fn, max_in_flight=1).of(range(2)) == [0, 1]
+    assert times[1] - times[0] >= 1
+
+
+def test_an_attempt_that_waited_for_the_rate_needs_a_reservation() -> None:
+    """Attempts that wait for ``rate_limit`` when the limit becomes known do not exceed the limit."""
+    service = Limited(5, 0.5)
+    rejected: list[int] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        remaining, seconds = service.call()
+        ctx.read_limits(limit(max(0, remaining), seconds))
+        rejected.extend([row] if remaining < 0 else [])
+        return row
+
+    assert Run(fn, rate=50, max_in_flight=30).of(range(30)) == list(range(30))
+    assert rejected == []
+
+
+def test_an_abandoned_attempt_does_not_count_as_in_flight() -> None:
+    """After an attempt that does not end after its cancellation, the other rows of this and of the next run end."""
+
+    async def fn(row: int, ctx: Any) -> int:
+        ctx.read_limits(limit(1, 0.2))
+        if row == 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(20)
+        return row
+
+    made = definition()
+    options: dict[str, Any] = {"max_in_flight": 2, "timeout": 0.5, "retry": None}
+    answers = Run(fn, made=made, **options).of(range(4))
+    assert [answer for answer in answers if not isinstance(answer, RowFailure)] == [1, 2, 3]
+    assert Run(fn, made=made, **options).of([5, 6]) == [5, 6]
 
 
 def test_rows_wait_for_a_small_limit_that_is_reset_within_total_timeout() -> None:
