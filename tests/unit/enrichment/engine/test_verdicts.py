@@ -173,6 +173,7 @@ def test_retry_after(client: Any, status: int, retry_after: str, seconds: float 
             360.0,
         ),
         ({"x-ratelimit-reset-tokens": "later"}, None),
+        ({"x-ratelimit-reset": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, None),
         ({"x-ratelimit-reset-tokens": ""}, None),
     ],
 )
