@@ -13,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from spark_events.enrichment.engine.limits import WaitingAttempts
+
 __all__ = ["AllowedRate"]
 
 #: Most common period of rate limits, in seconds; the first estimate covers one period.
@@ -62,8 +64,7 @@ class AllowedRate:
         self._pauses = False
         self._patience = _PATIENCE
         self._free = 0.0
-        self._again: deque[asyncio.Future[None]] = deque()
-        self._first: deque[asyncio.Future[None]] = deque()
+        self._waiting: WaitingAttempts[None] = WaitingAttempts()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -154,8 +155,7 @@ class AllowedRate:
 
     async def wait(self, *, again: bool) -> None:
         """Wait until an attempt may start; retries have priority over first attempts."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._again if again else self._first).append(waiting)
+        waiting = self._waiting.add(again=again)
         if self._timer is None:
             self._grant()
         await waiting
@@ -163,11 +163,9 @@ class AllowedRate:
     def _grant(self) -> None:
         self._timer = None
         now = self._clock()
-        while (queue := self._again or self._first) and self._free <= now:
-            waiting = queue.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                self._attempts += 1
-                self._free = max(self._free, now - _CREDIT_SECONDS) + 1 / self.rate
-        if queue:
+        while self._free <= now and (waiting := self._waiting.pop()) is not None:
+            waiting.set_result(None)
+            self._attempts += 1
+            self._free = max(self._free, now - _CREDIT_SECONDS) + 1 / self.rate
+        if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(max(0.001, self._free - now), self._grant)

@@ -14,8 +14,36 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-__all__ = ["Gate", "RateLimit"]
+__all__ = ["Gate", "RateLimit", "WaitingAttempts"]
+
+T = TypeVar("T")
+
+
+class WaitingAttempts(Generic[T]):
+    """Queue of waiting attempts; retries have priority over first attempts."""
+
+    def __init__(self) -> None:
+        self._again: deque[asyncio.Future[T]] = deque()
+        self._first: deque[asyncio.Future[T]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._again or self._first)
+
+    def add(self, *, again: bool) -> asyncio.Future[T]:
+        """Return the future of a new waiting attempt."""
+        waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        (self._again if again else self._first).append(waiting)
+        return waiting
+
+    def pop(self) -> asyncio.Future[T] | None:
+        """Remove and return the next attempt that is not cancelled; None if there is none."""
+        while queue := self._again or self._first:
+            waiting = queue.popleft()
+            if not waiting.done():
+                return waiting
+        return None
 
 
 class RateLimit:
@@ -78,8 +106,7 @@ class Gate:
         self.is_open = True
         self.until = 0.0
         self._clock = clock
-        self._again: deque[asyncio.Future[int]] = deque()
-        self._first: deque[asyncio.Future[int]] = deque()
+        self._waiting: WaitingAttempts[int] = WaitingAttempts()
         self._allowed = 0.0
         self._threshold = math.inf
         self._inside = 0
@@ -129,8 +156,7 @@ class Gate:
         """
         if self.is_open:
             return 0
-        waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        (self._again if again else self._first).append(waiting)
+        waiting = self._waiting.add(again=again)
         self._let_through()
         try:
             return await waiting
@@ -160,13 +186,11 @@ class Gate:
 
     def _let_through(self) -> None:
         while self._inside + 1 <= self._allowed:
-            waiting = self._again or self._first
-            if not waiting:
+            waiting = self._waiting.pop()
+            if waiting is None:
                 if self._inside == 0 or self._allowed >= 2:
                     self.is_open = True
                     self._allowed = 0.0
                 return
-            one = waiting.popleft()
-            if not one.done():
-                self._inside += 1
-                one.set_result(self._closing)
+            self._inside += 1
+            waiting.set_result(self._closing)

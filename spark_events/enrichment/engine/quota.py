@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 
+from spark_events.enrichment.engine.limits import WaitingAttempts
 from spark_events.enrichment.engine.rate_headers import ReportedLimit, reported_limits
 from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
 
@@ -52,14 +52,13 @@ class ReportedQuota:
         #: Attempts since the last reset that the destination has not rejected.
         self._accepted = 0
         self._share = 1.0
-        self._again: deque[asyncio.Future[bool]] = deque()
-        self._first: deque[asyncio.Future[bool]] = deque()
+        self._waiting: WaitingAttempts[bool] = WaitingAttempts()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def delays(self) -> bool:
         """Whether attempts wait."""
-        return bool(self._again or self._first)
+        return bool(self._waiting)
 
     @property
     def pause_until(self) -> float:
@@ -104,7 +103,8 @@ class ReportedQuota:
         self._reported, self._left, self.limits = max(self._reported, number), left, True
         self._reset_at = self._clock() + min(max(0.0, lowest.seconds), LONGEST_PAUSE)
         if self.pause_until > pause + _LONGER:
-            self._dismiss()
+            while (waiting := self._waiting.pop()) is not None:
+                waiting.set_result(False)
         self._wake()
 
     def rejected(self) -> bool:
@@ -126,8 +126,7 @@ class ReportedQuota:
         Returns:
             False if no attempt is reserved, because the pause has become longer.
         """
-        waiting: asyncio.Future[bool] = self.loop.create_future()
-        (self._again if again else self._first).append(waiting)
+        waiting = self._waiting.add(again=again)
         self._wake()
         try:
             return await waiting
@@ -164,23 +163,14 @@ class ReportedQuota:
         self._high, self._low, self._accepted = 0.0, math.inf, 0
         self.limits = self._counts_calls
 
-    def _dismiss(self) -> None:
-        for waiting in (*self._again, *self._first):
-            if not waiting.done():
-                waiting.set_result(False)
-        self._again.clear()
-        self._first.clear()
-
     def _wake(self) -> None:
-        while (queue := self._again or self._first) and self._room() >= 1:
-            waiting = queue.popleft()
-            if not waiting.done():
-                self._reserved += 1
-                waiting.set_result(True)
+        while self._waiting and self._room() >= 1 and (waiting := self._waiting.pop()) is not None:
+            self._reserved += 1
+            waiting.set_result(True)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if queue and self._reset_at < math.inf:
+        if self._waiting and self._reset_at < math.inf:
             self._timer = self.loop.call_later(max(0.001, self._reset_at - self._clock()), self._wake)
 
 
