@@ -15,9 +15,11 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 _ROUNDS = int(os.environ.get("ADAPTIVE_ROUNDS", "3"))
@@ -30,12 +32,16 @@ _SWEEP_SECONDS = 15.0
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """Case: rows, behavior of the service, number of clients, and ``rate``, the service's rate limit (0: none)."""
+    """Case: rows, behavior of the service, number of clients, and ``rate``, the service's rate limit (0: none).
+
+    If ``together``, the clients are processes of one executor.
+    """
 
     rows: int
     service: dict[str, Any]
     clients: int = 1
     rate: float = 0.0
+    together: bool = False
 
 
 #: Concurrent calls made by other clients: pairs of the time in seconds and the number from then on.
@@ -50,6 +56,8 @@ _CASES = {
     "slow start": _Case(5000, {"capacity": 40, "latency": _SLOW_START}),
     "noisy neighbours": _Case(5000, {"capacity": 20, "neighbours": _NEIGHBOURS}),
     "two executors": _Case(5000, {"capacity": 20}, clients=2),
+    "two tasks of one executor": _Case(5000, {"capacity": 20}, clients=2, together=True),
+    "four tasks of one executor": _Case(5000, {"capacity": 20}, clients=4, together=True),
     "heavy tail": _Case(4000, {"capacity": 20, "tail": [0.01, 30]}),
     "latency 1 ms": _Case(10000, {"capacity": 20, "latency": 0.001}),
     "no limit": _Case(10000, {}),
@@ -68,7 +76,8 @@ class Service:
     def run(self, case: _Case, setting: str, most: float = 120) -> tuple[float, float, int]:
         """Run the clients for at most ``most`` seconds; return goodput, calls per row and unanswered rows."""
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
-        return self.measure(case.service, [command] * case.clients, most)
+        with tempfile.TemporaryDirectory() as directory:
+            return self.measure(case.service, [command + [directory] * case.together] * case.clients, most)
 
     def measure(self, behavior: dict[str, Any], commands: list[list[str]], most: float) -> tuple[float, float, int]:
         """Run clients that print their number of rows without an answer. Return the same figures as :meth:`run`."""
@@ -135,13 +144,17 @@ def _compare(service: Service, name: str, case: _Case) -> None:
     )
 
 
-def _client(url: str, rows: int, setting: str) -> None:
-    """Call the service for rows with an engine, and print the number of rows without an answer."""
+def _client(url: str, rows: int, setting: str, executor: str = "") -> None:
+    """Call the service for rows with an engine, and print the number of rows without an answer.
+
+    ``executor`` is the directory of the executor to which this process belongs.
+    """
     import aiohttp
 
     from spark_events.enrichment.engine.calls import Chunk
     from spark_events.enrichment.engine.engine import Definition, Engine
     from spark_events.enrichment.engine.failure import RowFailure
+    from spark_events.enrichment.engine.process import current_process
     from spark_events.enrichment.plan import Plan
 
     @contextlib.asynccontextmanager
@@ -154,6 +167,8 @@ def _client(url: str, rows: int, setting: str) -> None:
             response.raise_for_status()
             return await response.json()
 
+    if executor:
+        current_process().directory = Path(executor)
     given: Any = "auto" if setting == "auto" else int(setting)
     plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null")
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
@@ -163,4 +178,4 @@ def _client(url: str, rows: int, setting: str) -> None:
 
 
 if __name__ == "__main__":
-    _client(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    _client(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -7,8 +7,10 @@ import contextlib
 import dataclasses
 import functools
 import random
+import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from enrich_engine import chunks_of, definition
@@ -215,34 +217,52 @@ class Outcome:
 class State:
     """The part of a worker process that the pool needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory
         for name in ("windows", "allowed", "quotas", "gates", "breakers", "rates", "caches", "ledgers"):
             setattr(self, name, LruCache())
 
 
 def outcome(
-    service: Service, rows: int, *, processes: int = 1, seconds: float = 3600, reporting: bool = False, **plan: Any
+    service: Service,
+    rows: int,
+    *,
+    processes: int = 1,
+    together: bool = False,
+    seconds: float = 3600,
+    reporting: bool = False,
+    **plan: Any,
 ) -> Outcome:
     """Simulate worker processes that together call a service for a number of rows or seconds.
 
-    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes.
-    With ``reporting``, the calls pass the headers of their answers to the engine.
+    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. If ``together``, the
+    processes belong to one executor. With ``reporting``, the calls pass the headers of their answers to the engine.
     """
     random.seed(service.seed)
     fn = service.reporting if reporting else service.call
-    return run(_simulate(service, fn, rows, processes, seconds, plan))[0]
+    with tempfile.TemporaryDirectory() as directory:
+        executor = Path(directory) if together else None
+        return run(_simulate(service, fn, rows, processes, executor, seconds, plan))[0]
 
 
 async def _simulate(
-    service: Service, fn: Callable[..., Any], rows: int, processes: int, seconds: float, plan: dict[str, Any]
+    service: Service,
+    fn: Callable[..., Any],
+    rows: int,
+    processes: int,
+    executor: Path | None,
+    seconds: float,
+    plan: dict[str, Any],
 ) -> Outcome:
     loop = asyncio.get_running_loop()
-    pools: list[Pool] = []
     batches: list[RowBatch] = []
+    working: dict[Pool, RowBatch] = {}
+    stopping: list[asyncio.Task[None]] = []
     limited: Counter[str] = Counter()
     counted: list[EngineCounts] = []
     over = asyncio.Event()
     limits = limits_of(Plan(fn, **plan))
+    same = definition()
     ledger = Ledger(limits, loop.time)
     sharing: list[asyncio.Task[None]] = []
 
@@ -250,7 +270,11 @@ async def _simulate(
         raise AssertionError("the engine failed") from error
 
     def look() -> None:
-        if not any(batch.left for batch in batches):
+        for pool, batch in list(working.items()):
+            if not batch.left:
+                del working[pool]
+                stopping.append(loop.create_task(pool.stop()))
+        if not working:
             over.set()
 
     for number in range(processes):
@@ -258,16 +282,16 @@ async def _simulate(
         counts = EngineCounts()
         counted.append(counts)
         signals = Signals(0, lambda: None, lambda: None, fail)
-        state: Any = State()
+        state: Any = State(executor)
         share = JobShare(limits, made.budget, loop.time) if limits else None
         if share is not None:
             sharing.append(loop.create_task(share.run(functools.partial(leased, ledger, number))))
-        args = (made, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time, share)
+        args = (made, same, state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time, share)
         pool: Pool = assemble(*args)
-        pools.append(pool)
         (chunk,) = chunks_of(range(rows // processes), rows)
         batch = RowBatch(chunk, 0.0, RowBuffer(rows, 1 << 40, rows, look))
         batches.append(batch)
+        working[pool] = batch
         pool.start()
         pool.admit(batch)
     with contextlib.suppress(asyncio.TimeoutError):
@@ -276,8 +300,7 @@ async def _simulate(
     answers = [answer for batch in batches for answer in batch.answers]
     failed = [answer for answer in answers if isinstance(answer, RowFailure)]
     done = sum(isinstance(answer, int) for answer in answers)
-    for pool in pools:
-        await pool.stop()
+    await asyncio.gather(*stopping, *(pool.stop() for pool in working))
     for task in sharing:
         task.cancel()
     await asyncio.gather(*sharing, return_exceptions=True)

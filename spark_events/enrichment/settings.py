@@ -140,13 +140,14 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Auto:
-    """Bounds within which a worker process adjusts the number of calls in flight.
+    """Bounds within which an executor adjusts the number of calls in flight.
+
+    The executor's tasks share the number. Each task may have at least one call in flight.
 
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the number of calls in flight with which the first task begins. If necessary, the default is adjusted
-            to ``min`` and ``max``.
+        initial: the first number. If necessary, the default is adjusted to ``min`` and ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -219,8 +220,8 @@ class Limits:
     """Limits on calls in flight, time, rate and buffer space.
 
     Args:
-        max_in_flight: concurrent calls of one task: ``"auto"`` or an :class:`Auto` finds the best number for the
-            destination; a number fixes it.
+        max_in_flight: concurrent calls: ``"auto"`` or an :class:`Auto` finds the best number for the destination, which
+            the tasks of an executor share; an integer is the number for each task.
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call, including all attempts and pauses; None: no limit.

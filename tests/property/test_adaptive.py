@@ -59,6 +59,20 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
     assert found.failed == 0
 
 
+@pytest.mark.parametrize("processes", [2, 4, 8])
+@pytest.mark.parametrize(
+    "name", ["collapses", "gains capacity", "answers 503", "queues", "heavy tail", "one millisecond", "one second"]
+)
+def test_processes_of_one_executor_find_the_window_together(name: str, processes: int) -> None:
+    """With a shared window, several processes are nearly as good as one; without, eight reach as little as 0.26."""
+    service, rows, _, _ = CASES[name]
+    best = max(outcome(dataclasses.replace(service), rows, seconds=60, max_in_flight=size) for size in (10, 20, 40))
+    found = outcome(dataclasses.replace(service), rows, processes=processes, together=True)
+    assert found.goodput >= 0.85 * best.goodput
+    assert found.calls <= 1.1
+    assert found.failed == 0
+
+
 @settings(max_examples=12, derandomize=True, deadline=None)
 @given(
     latency=st.floats(0.002, 0.5),

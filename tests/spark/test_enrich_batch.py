@@ -22,6 +22,7 @@ from spark.enriching import GIVES_UP, ONCE, first, lookup, opener
 from spark.harness import spark_version, wait_for
 
 from spark_events import (
+    Auto,
     Buffer,
     EnrichmentError,
     InvalidPlanError,
@@ -529,6 +530,30 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
     assert called(service) == once_each(120)
     # Up to a tenth of a second of unused rate may accumulate, and a task may use a lease later than another task.
     assert all(later - first >= 0.95 for first, later in zip(began, began[36:], strict=False))
+
+
+def test_tasks_of_an_executor_share_the_adapted_calls_in_flight(spark: SparkSession, service: EnrichService) -> None:
+    """The bounds of ``Auto`` apply to both tasks together, as soon as both are running."""
+    service.script(delay=0.02)
+
+    async def get(row: Any, ctx: Any) -> dict[str, Any]:
+        return {"key": (await ctx.resource.get(row.id))["key"]}
+
+    common: Any = {
+        "output": "key string",
+        "resource": opener(service.port),
+        "limits": Limits(max_in_flight=Auto(min=5, max=6, initial=6)),
+    }
+    # Start both worker processes, so that the tasks below run at the same time.
+    assert enrich_batch(spark.range(2000, 2100, 1, 2), get, **common).count() == 100
+    assert enrich_batch(spark.range(0, 1200, 1, 2), get, **common).count() == 1200
+    calls = sorted((call for call in service.calls() if int(call.key) < 2000), key=lambda call: call.number)
+    lower = [place for place, call in enumerate(calls) if int(call.key) < 600]
+    upper = [place for place, call in enumerate(calls) if int(call.key) >= 600]
+    together = calls[max(lower[100], upper[100]) : min(lower[-100], upper[-100])]
+    assert len(together) > 100
+    assert {call.in_flight for call in together} <= set(range(1, 7))
+    assert max(call.in_flight for call in together) >= 5
 
 
 @pytest.mark.any_spark

@@ -158,10 +158,9 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
         return
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
-    most = plan.window.max
-    _LOG.info(
-        "up to %s calls in flight: %s in each of %s concurrent tasks%s", f"{most * tasks:,}", f"{most:,}", tasks, limit,
-    )  # fmt: skip
+    window = plan.window
+    place = "task" if window.min == window.max else "executor"
+    _LOG.info("up to %s calls in flight per %s; up to %s concurrent tasks%s", f"{window.max:,}", place, tasks, limit)
     if rate is not None and not leases and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
             "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"

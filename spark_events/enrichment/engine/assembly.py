@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,10 +21,12 @@ from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
+from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Auto
 from spark_events.enrichment.signature import name_of
 
 __all__ = ["Definition", "assemble"]
@@ -93,7 +96,7 @@ def assemble(
         counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         quota,
-        process.windows.get((definition.calls, plan.window), lambda: Window(plan.window)),
+        process.windows.get((definition.calls, plan.window), lambda: _window(plan.window, definition, process, clock)),
         share,
         clock,
     )
@@ -120,6 +123,19 @@ def assemble(
                 kept, definition.stored, codec, process.resources, pause, counts, pool.looked_up, clock
             )
     return pool
+
+
+def _window(
+    bounds: Auto, definition: Definition, process: Process, clock: Callable[[], float]
+) -> Window | SharedWindow:
+    if process.directory is None or bounds.min == bounds.max:
+        return Window(bounds)
+    name = hashlib.sha256(repr((definition.calls, bounds)).encode()).hexdigest()[:32]
+    try:
+        return SharedWindow(bounds, process.directory / f"spark-events-window-{name}", clock)
+    except OSError as error:
+        process.warn_once(f"the tasks of this executor do not share max_in_flight: {error}")
+        return Window(bounds)
 
 
 def _invoker(plan: Plan, resource: Any, quota: ReportedQuota) -> Callable[[Call], Awaitable[Any]]:

@@ -30,6 +30,7 @@ from spark_events.enrichment.engine.failure import (
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.engine.window import Window
@@ -91,7 +92,7 @@ class CallAttempts:
         counts: EngineCounts,
         allowed: AllowedRate,
         quota: ReportedQuota,
-        window: Window,
+        window: Window | SharedWindow,
         share: JobShare | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

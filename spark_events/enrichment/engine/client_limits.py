@@ -35,7 +35,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
     Args:
         resource: the open resource.
         plan: the plan; if the user has bounded the calls in flight, there is no warning.
-        used: the largest window of the run.
+        used: the maximum number of calls in flight.
     """
     texts = []
     for client in (resource, *_parts(resource)):

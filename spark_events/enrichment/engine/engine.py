@@ -302,7 +302,7 @@ class Engine:
             try:
                 await pool.stop()
                 if refusal is None:
-                    self._warn(process, used_up(resource, plan, max(self._counts.windows, default=0)))
+                    self._warn(process, used_up(resource, plan, self._counts.peak))
             finally:
                 if plan.resource is not None and refusal is None:
                     # A client may be unable to reconnect after its connection broke.

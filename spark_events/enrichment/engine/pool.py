@@ -184,6 +184,7 @@ class Pool:
         if self.sharing is not None and self.sharing.shared is not None:
             await self.sharing.shared.close(flush=is_over)
         self._sample()
+        self._window.leave()
         self._sweeper.stop()
         if self._attempts.breaker is not None:
             self._attempts.breaker.remove(self._down)
@@ -212,7 +213,7 @@ class Pool:
         self._signals.beat()
         self._attempts.note_answers()
         self._sample()
-        if self._window.is_stuck(self._clock()):
+        if self._window.beat(self._clock(), self._counts.flying):
             self._resized()
 
     def _sample(self) -> None:
@@ -220,7 +221,7 @@ class Pool:
         now = self._clock()
         passed, self._sampled = now - self._sampled, now
         counts, attempts = self._counts, self._attempts
-        counts.windows[self._window.size] += passed
+        counts.windows[self._window.whole] += passed
         waiting = len(self._slots) > counts.flying
         if waiting and (attempts.allowed.limits or not attempts.gate.is_open or attempts.quota.delays):
             cause = "service"

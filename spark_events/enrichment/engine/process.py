@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
@@ -22,6 +23,7 @@ from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.engine.shared_cache import Pause
+from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.engine.window import Window
@@ -59,14 +61,18 @@ class Process:
     """State of the worker process, see :func:`current_process`.
 
     Only the loop's thread uses the attributes other than ``background`` and ``watch``.
+
+    Attributes:
+        directory: the directory of this executor, in which its processes share windows; None: they share nothing.
     """
 
     def __init__(self) -> None:
+        self.directory: Path | None = None
         self.background = BackgroundLoop()
         self.watch = Watch(self.background)
         self.resources = Resources()
         self.caches: LruCache[AnswerCache] = LruCache()
-        self.windows: LruCache[Window] = LruCache()
+        self.windows: LruCache[Window | SharedWindow] = LruCache()
         self.allowed: LruCache[AllowedRate] = LruCache()
         self.quotas: LruCache[ReportedQuota] = LruCache()
         self.gates: LruCache[Gate] = LruCache()

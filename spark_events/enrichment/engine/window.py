@@ -14,14 +14,15 @@ a few milliseconds require no gain.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from spark_events.enrichment.settings import Auto
 
-__all__ = ["Window"]
+__all__ = ["LEAST_CALLS", "STUCK", "Window", "are_instant"]
 
 #: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
 #: number of windows in a round.
-_LEAST_CALLS, _MOST_WINDOWS = 12, 12
+LEAST_CALLS, _MOST_WINDOWS = 12, 12
 #: Minimum duration of a round in seconds, but at most this number of calls. An event loop handles calls in groups, so
 #: the latencies of a shorter round are correlated.
 _LEAST_SECONDS, _ENOUGH_CALLS = 0.01, 60
@@ -57,9 +58,14 @@ _MOST_REST = 8
 #: After the window has grown, calls do not count for this time, relative to the latency.
 _SETTLES = 0.25
 #: The trial of a larger window ends early after this multiple of the latency.
-_STUCK = 2.0
+STUCK = 2.0
 #: If the cost of a call changes by more than this value, the window is compared immediately.
 _JUMP = 0.25
+
+
+def are_instant(latencies: Sequence[float], size: int) -> bool:
+    """Return whether calls returned immediately; a tiny window must grow, because a few of the calls may wait."""
+    return size >= LEAST_CALLS and math.fsum(latencies) < _INSTANT_SECONDS * len(latencies)
 
 
 class Window:
@@ -70,6 +76,7 @@ class Window:
 
     Attributes:
         size: allowed calls in flight.
+        least: smallest size.
         since: start of the current round; calls that began earlier do not count.
         latencies: seconds of answered calls of the current round.
         need: number of answered calls that complete the current round.
@@ -81,7 +88,7 @@ class Window:
     def __init__(self, bounds: Auto) -> None:
         self._bounds = bounds
         self._is_fixed = bounds.min == bounds.max
-        self.size = bounds.initial
+        self.size, self.least = bounds.initial, bounds.min
         self.latencies: list[float] = []
         self.is_idle = self.is_instant = False
         self.since = -math.inf
@@ -100,6 +107,11 @@ class Window:
         #: Rounds without a trial: target number, and number so far. Number of consecutive unsuccessful trials.
         self._rest = self._rested = self._failed = 0
         self._set(self.size)
+
+    @property
+    def whole(self) -> int:
+        """Size of the window, of which a process uses a share if the window is shared."""
+        return self.size
 
     @property
     def is_largest(self) -> bool:
@@ -127,7 +139,7 @@ class Window:
             # End a trial as soon as its rejections outweigh its possible gain.
             allowed = self._share + (1 - _PAYS) * math.log(self.size / self._other[0])
             if self._rejected >= max(2, allowed * max(self.size, len(self.latencies) + self._rejected)):
-                return self._give_up()
+                return self.give_up()
         return self._rejected >= max(self.need, len(self.latencies)) and self.turn()
 
     def timed_out(self, began: float) -> bool:
@@ -137,15 +149,23 @@ class Window:
         self._overloaded()
         return True
 
-    def is_stuck(self, now: float) -> bool:
+    @property
+    def tries_larger(self) -> bool:
+        """Whether the current round is a trial of a larger window."""
+        return self._other is not None and self.size >= self._other[0]
+
+    def beat(self, now: float, _: int) -> bool:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
-        if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
+        if not self.tries_larger or now - self.since < STUCK * self.latency:
             return False
         # After two latencies, the first calls of a window have ended, unless the window is too large.
-        return len(self.latencies) <= self.size / 2 and self._give_up()
+        return len(self.latencies) <= self.size / 2 and self.give_up()
 
-    def _give_up(self) -> bool:
-        """End an unsuccessful trial."""
+    def leave(self) -> None:
+        """Do nothing; a shared window leaves its share to other processes."""
+
+    def give_up(self) -> bool:
+        """End an unsuccessful trial; return True, because the window has changed."""
         self._judge(math.inf, math.inf, 0.0, overload=1.0)
         self._set(self.size)
         self._clear()
@@ -169,9 +189,7 @@ class Window:
         if not latencies:
             self._overloaded()
             return True
-        is_quick = math.fsum(latencies) < _INSTANT_SECONDS * len(latencies)
-        # A tiny window must grow, because a few of the calls may wait.
-        self.is_instant = is_quick and not rejected and self.size >= _LEAST_CALLS
+        self.is_instant = not rejected and are_instant(latencies, self.size)
         if self.is_instant:
             self._clear()
             return False
@@ -181,8 +199,8 @@ class Window:
         error = math.sqrt(math.fsum((one - mean) ** 2 for one in counted)) / len(counted) / mean
         step = self._step if self._other is None else abs(math.log(self.size / self._other[0]))
         calls = len(latencies) + rejected
-        if error * _SIGNIFICANT > step and calls < _MOST_WINDOWS * max(self.size, _LEAST_CALLS) and full:
-            self.need = len(latencies) + max(_LEAST_CALLS, self.size)
+        if error * _SIGNIFICANT > step and calls < _MOST_WINDOWS * max(self.size, LEAST_CALLS) and full:
+            self.need = len(latencies) + max(LEAST_CALLS, self.size)
             return False
         self.latency, self._old, share = mean, self.size, rejected / calls
         if full:
@@ -223,7 +241,7 @@ class Window:
         ratio = math.exp(min(step, _MOST_STEP) * self._direction)
         wanted = self.size * ratio
         tried = max(math.ceil(wanted), self.size + 1) if ratio > 1 else min(math.floor(wanted), self.size - 1)
-        tried = min(max(tried, self._bounds.min), self._bounds.max)
+        tried = min(max(tried, self.least), self._bounds.max)
         if tried == self.size:
             self._direction = -self._direction
             self._starting = False
@@ -266,6 +284,6 @@ class Window:
         self._rest = 0 if self._failed < 2 else min(_MOST_REST, 2 ** (self._failed - 2))
 
     def _set(self, size: float) -> None:
-        self.size = int(min(max(size, self._bounds.min), self._bounds.max))
+        self.size = int(min(max(size, self.least), self._bounds.max))
         expected = self.size * _LEAST_SECONDS / self.latency if self.latency else 0.0
-        self.need = max(_LEAST_CALLS, self.size, int(min(_ENOUGH_CALLS, expected)))
+        self.need = max(LEAST_CALLS, self.size, int(min(_ENOUGH_CALLS, expected)))

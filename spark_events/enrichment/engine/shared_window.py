@@ -1,0 +1,247 @@
+"""Window that the worker processes of one executor share.
+
+Each task slot of an executor has its own Python process. Separate windows would hide each other's effect on the
+destination (:mod:`spark_events.enrichment.engine.window`). Therefore the processes keep one :class:`Window` in a file
+of the executor, and each process uses a share of its size:
+
+    process 1 ── answers, rejections ──▶ ┌──────────────┐
+    process 2 ── answers, rejections ──▶ │ file: Window │ ── round, share of the size ──▶ each process
+    process 3 ── answers, rejections ──▶ └──────────────┘
+
+After a change of the window, a round begins as soon as every process uses its new share. The file begins with a
+version, so that a process notices changes by reading a few bytes. No process waits for the lock of the file: if another
+process holds the lock, the process keeps its measurements and tries again after its next answers. If a process is
+killed while it writes, the checksum is wrong, and the window starts again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import itertools
+import math
+import os
+import pickle
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_events.enrichment.engine.window import LEAST_CALLS, STUCK, Window, are_instant
+from spark_events.enrichment.settings import Auto
+
+__all__ = ["SharedWindow"]
+
+#: Start of the file: version, and length and checksum of the pickled state.
+_HEADER, _VERSION = struct.Struct("<QQI"), struct.Struct("<Q")
+#: Number of answers after which a process looks at the version.
+_LOOKS = 2
+#: Seconds without a report after which a process no longer counts.
+_FORGOTTEN = 5.0
+#: If something else limits the calls of a process, its share is this multiple of its calls in flight, plus one.
+_SPARE = 1.25
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(slots=True)
+class _Member:
+    """A process: the calls in flight that it can use, the round whose share it uses, and the time of its report."""
+
+    wanted: float = math.inf
+    round: int = -1
+    seen: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class _State:
+    """Content of the file. ``has_begun``: whether every process uses its share of the round."""
+
+    window: Window
+    version: int
+    round: int
+    has_begun: bool = False
+    members: dict[str, _Member] = dataclasses.field(default_factory=dict)
+
+    def shares(self) -> dict[str, int]:
+        """Divide the window. Processes that can use less than an equal part get less; the others share the rest."""
+        left, shares = self.window.size, {}
+        order = sorted(self.members, key=lambda name: (self.members[name].wanted, name))
+        for number, name in enumerate(order):
+            shares[name] = int(min(self.members[name].wanted, left // (len(order) - number)))
+            left -= shares[name]
+        return {name: max(1, share + left // len(order)) for name, share in shares.items()}
+
+    def enter(self, name: str, wanted: float, least: int, now: float) -> _Member:
+        """Add a process, or its latest report, and forget processes that no longer report."""
+        total, members = self.window, self.members
+        for other in [other for other, member in members.items() if now - member.seen > _FORGOTTEN]:
+            del members[other]
+        if not members:
+            total.begin(now)
+        member = members.setdefault(name, _Member())
+        member.wanted, member.seen = wanted, now
+        # Each process may have at least one call in flight.
+        total.least = max(least, len(members))
+        total.is_idle |= sum(member.wanted for member in members.values()) < total.size
+        return member
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+class SharedWindow:
+    """This process's share of the executor's window; has the methods and attributes of a :class:`Window`.
+
+    If the file cannot be read or written, for example because the disk is full, the share does not change.
+
+    Args:
+        bounds: smallest, largest and first size of the executor's window.
+        path: the file of the window; created if it does not exist.
+        clock: monotonic time in seconds, the same in all processes of the executor.
+
+    Raises:
+        OSError: when the file cannot be opened.
+    """
+
+    def __init__(self, bounds: Auto, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bounds = bounds
+        # The file is closed when this object is deleted.
+        self._file = open(path, "r+b", buffering=0, opener=_opened)  # noqa: SIM115
+        self._clock = clock
+        self._name = f"{os.getpid()}.{next(_numbers)}"
+        self.latencies: list[float] = []
+        self.since, self.latency, self.size, self.need = math.inf, 0.0, bounds.initial, _LOOKS
+        self.is_idle = self.is_instant = self.is_largest = False
+        self._rejected, self._timed_out, self._is_stuck, self._wanted = 0, False, False, math.inf
+        #: The state that this process has read last, and this process's part of the calls of a round.
+        self._state, self._part = _State(Window(bounds), -1, -1), 1
+        #: Number of answers that this process has reported in the round; whether it uses its share; whether the share
+        #: has changed without the pool's knowledge.
+        self._answered, self._uses_share, self._has_changed = 0, False, False
+
+    @property
+    def whole(self) -> int:
+        """Size of the executor's window."""
+        return self._state.window.size
+
+    def begin(self, now: float) -> None:
+        """Start to use the share at ``now``; infinite: too many calls are still in flight."""
+        self.latencies.clear()
+        self.since, self.need = now, _LOOKS
+        self._uses_share = now < math.inf
+        if self._uses_share:
+            self._has_changed = self._exchange()
+
+    def leave(self) -> None:
+        """Leave the share to the other processes."""
+        self._wanted = math.inf
+        self._exchange(leaves=True)
+
+    def rejected(self, began: float) -> bool:
+        """Count a call that the destination rejected because of an overload; return whether the share has changed."""
+        self._rejected += began >= self.since
+        return self._exchange()
+
+    def timed_out(self, began: float) -> bool:
+        """Halve the window after a timeout, but only once for all calls in flight; return whether the share changed."""
+        self._timed_out |= began >= self.since
+        return self._exchange()
+
+    def beat(self, now: float, in_flight: int) -> bool:
+        """Report regularly, and whether a trial takes far too long; return whether the share has changed."""
+        few = self._answered + len(self.latencies) <= self.size / 2
+        self._is_stuck = few and self._state.window.tries_larger and now - self.since >= STUCK * self.latency
+        self._wanted = _SPARE * in_flight + 1 if self.is_idle else math.inf
+        self.is_idle = False
+        return self._exchange()
+
+    def turn(self) -> bool:
+        """Report the answered calls if they are enough; return whether the share has changed."""
+        latencies = self.latencies
+        if are_instant(latencies, self.whole):
+            self.need = max(LEAST_CALLS, self.whole)
+            self.is_instant = len(latencies) >= LEAST_CALLS
+            if self.is_instant:
+                latencies.clear()
+            return False
+        self.need = len(latencies) + _LOOKS
+        if len(latencies) < self._part and os.pread(self._file.fileno(), 8, 0) == _VERSION.pack(self._state.version):
+            return False
+        return self._exchange()
+
+    def _exchange(self, *, leaves: bool = False) -> bool:
+        """Report to the other processes, and read their decisions; return whether the share has changed."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                state = self._read()
+                if leaves:
+                    state.members.pop(self._name, None)
+                    state.version += 1
+                else:
+                    self._take_part(state)
+                self._write(state)
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        except OSError:
+            # Usually, another process holds the lock.
+            return False
+        changed, self._has_changed = self._has_changed, False
+        return changed
+
+    def _take_part(self, state: _State) -> None:
+        now, shares, total, last = self._clock(), state.shares(), state.window, self._state
+        member = state.enter(self._name, self._wanted, self._bounds.min, now)
+        if state.has_begun and last.has_begun and last.round == state.round and self._count(total):
+            state.round += 1
+            state.has_begun = False
+        self.latencies.clear()
+        self.need, self._part = _LOOKS, math.ceil(total.need / len(state.members))
+        self._rejected, self._timed_out, self._is_stuck = 0, False, False
+        after = state.shares()
+        if after[self._name] < self.size:
+            # The pool calls `begin` as soon as few enough calls are in flight.
+            self._uses_share = False
+        if self._uses_share:
+            member.round = state.round
+        if not state.has_begun and all(member.round == state.round for member in state.members.values()):
+            total.begin(now)
+            state.has_begun = True
+            state.version += 1
+        elif after != shares:
+            state.version += 1
+        if state.has_begun and not (last.has_begun and last.round == state.round):
+            self.since, self._answered = max(self.since, total.since), 0
+        self._has_changed |= after[self._name] != self.size
+        self.size, self.latency, self.is_largest, self._state = (
+            after[self._name],
+            total.latency,
+            total.is_largest,
+            state,
+        )
+
+    def _count(self, total: Window) -> bool:
+        """Add the measurements of this process to the round; return whether the window has changed."""
+        total.latencies += self.latencies
+        self._answered += len(self.latencies)
+        if self._timed_out:
+            return total.timed_out(math.inf)
+        if any(total.rejected(math.inf) for _ in range(self._rejected)):
+            return True
+        return (self._is_stuck and total.give_up()) or (len(total.latencies) >= total.need and total.turn())
+
+    def _read(self) -> _State:
+        content = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0).ljust(_HEADER.size, b"\0")
+        _, length, checksum = _HEADER.unpack_from(content)
+        pickled = content[_HEADER.size : _HEADER.size + length]
+        if pickled and zlib.crc32(pickled) == checksum:
+            state: _State = pickle.loads(pickled)
+            return state
+        # The clock makes both numbers different from all earlier numbers.
+        return _State(Window(self._bounds), time.monotonic_ns(), time.monotonic_ns())
+
+    def _write(self, state: _State) -> None:
+        pickled = pickle.dumps(state)
+        os.pwrite(self._file.fileno(), _HEADER.pack(state.version, len(pickled), zlib.crc32(pickled)) + pickled, 0)
