@@ -150,10 +150,7 @@ def _invoker(plan: Plan, resource: Any, quota: ReportedQuota) -> Callable[[Call]
                 quota.end(call.number)
 
         return with_context
-    if plan.batch_size is not None:
-        return lambda call: fn(call.argument())
-    # Fast path for the most common signature.
-    return lambda call: fn(call.batch.rows[call.index])
+    return lambda call: fn(call.argument())
 
 
 def _acceptor(plan: Plan, misfit: Misfit | None) -> Accept | None:

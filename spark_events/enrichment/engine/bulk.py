@@ -51,7 +51,7 @@ class Groups:
         self._flushed = max(0, self._flushed - most)
         self._count()
         self._on_take()
-        return *positions[0], GroupCall(positions)
+        return *positions[0], GroupCall(positions), None
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         """Do nothing, because groups do not depend on each other."""

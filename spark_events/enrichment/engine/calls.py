@@ -102,11 +102,12 @@ class Call:
         number: the number of the latest attempt in the reported quota; 0 if the function takes no context.
     """
 
-    __slots__ = ("attempt", "batch", "index", "number")
+    __slots__ = ("_row", "attempt", "batch", "index", "number")
 
-    def __init__(self, batch: RowBatch, index: int) -> None:
+    def __init__(self, batch: RowBatch, index: int, row: Any = None) -> None:
         self.batch = batch
         self.index = index
+        self._row = row
         self.attempt = 1
         self.number = 0
 
@@ -116,7 +117,7 @@ class Call:
 
     def argument(self) -> Any:
         """Return the function's argument."""
-        return self.batch.rows[self.index]
+        return self.batch.rows[self.index] if self._row is None else self._row
 
 
 class GroupCall(Call):

@@ -66,11 +66,11 @@ class Slot:
         self.started = 0.0
         self.attempted = 0.0
 
-    def call(self) -> Call:
-        """Return the current call."""
+    def call(self, row: Any = None) -> Call:
+        """Return the current call; ``row`` is its row if the caller has it."""
         if self.made is None:
             assert self.batch is not None
-            self.made = Call(self.batch, self.index)
+            self.made = Call(self.batch, self.index, row)
         return self.made
 
     def cancel(self, why: Literal["timeout", "down"], now: float) -> None:

@@ -12,8 +12,8 @@ from spark_events.enrichment.engine.failure import RowFailure
 
 #: Count rows in blocks of this size, which is cheaper; `waiting` is too low by less than one block.
 BLOCK = 32
-#: A row and its call. None stands for a call with this row alone; its object is created on demand.
-Taken = tuple[RowBatch, int, Call | None]
+#: Position of a row, its call, and the row. No call: a call with this row alone, whose object is created on demand.
+Taken = tuple[RowBatch, int, Call | None, Any]
 #: Function that stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
 
@@ -73,8 +73,10 @@ class InOrder:
                 yield (None,)
                 continue
             batch, indices = self._batches.popleft()
+            # Iterating over all rows is faster than reading them one by one.
+            rows = iter(batch.rows) if len(indices) == len(batch.rows) else map(batch.rows.__getitem__, indices)
             for start in range(0, len(indices), BLOCK):
                 block = indices[start : start + BLOCK]
                 self.waiting -= len(block)
                 self._on_take()
-                yield zip(itertools.repeat(batch), block, itertools.repeat(None))
+                yield zip(itertools.repeat(batch), block, itertools.repeat(None), rows)

@@ -72,7 +72,7 @@ class KeyedQueues:
         self.waiting -= 1
         self._on_take()
         call = self._ready.popleft()
-        return call.batch, call.index, call
+        return call.batch, call.index, call, call.argument()
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         """Release the next row of the key."""

@@ -310,7 +310,8 @@ class Pool:
                 if taken is None:
                     window.is_idle = True
                     break
-                slot.batch, slot.index, slot.made = batch, index, call = taken
+                batch, index, call, row = taken
+                slot.batch, slot.index, slot.made = batch, index, call
                 answer: Any = attempts.refusal
                 if answer is None and (limited or not gate.is_open or allowed.limits or quota.limits):
                     answer = await attempts.begin(slot)
@@ -326,7 +327,7 @@ class Pool:
                     if flying > counts.peak:
                         counts.peak = flying
                     try:
-                        answer = await (fn(batch.rows[index]) if fn is not None else invoke(call or slot.call()))
+                        answer = await (fn(row) if fn is not None else invoke(call or slot.call(row)))
                         if slot.grant is not None:
                             attempts.spend(slot, answer)
                         if slot.cancelled and slot.why is None:

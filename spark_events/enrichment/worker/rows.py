@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -91,6 +91,27 @@ class BatchSlice:
     answer_keys: Sequence[str] = ()
 
 
+class Rows(Sequence[Any]):
+    """Rows that are created when they are read.
+
+    Each stored row would be an object that the garbage collector scans.
+    """
+
+    def __init__(self, row: Any, columns: Sequence[Sequence[Any]]) -> None:
+        self._row = row
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple.__new__(self._row, [column[index] for column in self._columns])
+
+    def __iter__(self) -> Iterator[Any]:
+        # Equivalent to a namedtuple's _make, but without Python code.
+        return map(tuple.__new__, itertools.repeat(self._row), zip(*self._columns, strict=True))
+
+
 class RowReader:
     """Converter from columns to rows: tuples with access by ``row.name`` and ``row["name"]``.
 
@@ -102,15 +123,13 @@ class RowReader:
         self._names = list(names)
         self._type = _row_type(tuple(names))
 
-    def read(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[int, RowFailure]]:
+    def read(self, batch: pa.RecordBatch) -> tuple[Sequence[Any], dict[int, RowFailure]]:
         """Return the rows, and failures by index; a row that Python cannot represent fails, and None replaces it."""
         failures: dict[int, RowFailure] = {}
         if not self._names:
             return [self._type()] * batch.num_rows, failures
         columns = [_values_or_failures(array, name, failures) for array, name in named(batch, self._names)]
-        # Equivalent to a namedtuple's _make, but without Python code.
-        rows = map(tuple.__new__, itertools.repeat(self._type), zip(*columns, strict=True))
-        return list(rows), failures
+        return Rows(self._type, columns), failures
 
 
 def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailure]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -97,8 +98,10 @@ def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any
     assert asyncio.run(of(100, 100)) == []
 
 
-def test_a_run_compares_its_largest_window_with_the_client() -> None:
-    """A run reports a client if the window has reached the client's number of connections."""
+@pytest.mark.parametrize(("in_flight", "said"), [(28, 1), (20, 0)])
+def test_a_run_compares_its_calls_in_flight_with_the_client(in_flight: int, said: int) -> None:
+    """A run reports a client if the calls in flight have nearly reached the client's number of connections."""
+    begun, full = Counter[str](), asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[httpx.AsyncClient]:
@@ -106,13 +109,16 @@ def test_a_run_compares_its_largest_window_with_the_client() -> None:
             yield client
 
     async def call(row: int, ctx: Any) -> int:
+        begun["calls"] += 1
+        if begun["calls"] == in_flight:
+            full.set()
+        await full.wait()
         return row
 
-    for initial, said in ((28, 1), (20, 0)):
-        # With so few rows, the window size does not change.
-        run = Run(call, resource=opened, max_in_flight=Auto(initial=initial))
-        assert run.of([1]) == [1]
-        assert len([text for text in run.numbers["hints"] if "limits calls in flight" in text]) == said
+    # With so few rows, the window size does not change.
+    run = Run(call, resource=opened, max_in_flight=Auto(initial=in_flight))
+    assert run.of(range(in_flight)) == list(range(in_flight))
+    assert len([text for text in run.numbers["hints"] if "limits calls in flight" in text]) == said
 
 
 def test_a_run_counts_the_warnings(caplog: pytest.LogCaptureFixture) -> None:
