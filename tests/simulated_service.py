@@ -229,6 +229,7 @@ def outcome(
     *,
     processes: int = 1,
     together: bool = False,
+    waiting: int = 0,
     seconds: float = 3600,
     reporting: bool = False,
     **plan: Any,
@@ -236,13 +237,14 @@ def outcome(
     """Simulate worker processes that together call a service for a number of rows or seconds.
 
     One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. If ``together``, the
-    processes belong to one executor. With ``reporting``, the calls pass the headers of their answers to the engine.
+    processes belong to one executor. ``waiting`` further processes have no rows. With ``reporting``, the calls pass the
+    headers of their answers to the engine.
     """
     random.seed(service.seed)
     fn = service.reporting if reporting else service.call
     with tempfile.TemporaryDirectory() as directory:
         executor = Path(directory) if together else None
-        return run(_simulate(service, fn, rows, processes, executor, seconds, plan))[0]
+        return run(_simulate(service, fn, rows, processes, waiting, executor, seconds, plan))[0]
 
 
 async def _simulate(
@@ -250,6 +252,7 @@ async def _simulate(
     fn: Callable[..., Any],
     rows: int,
     processes: int,
+    waiting: int,
     executor: Path | None,
     seconds: float,
     plan: dict[str, Any],
@@ -257,6 +260,7 @@ async def _simulate(
     loop = asyncio.get_running_loop()
     batches: list[RowBatch] = []
     working: dict[Pool, RowBatch] = {}
+    idle: list[Pool] = []
     stopping: list[asyncio.Task[None]] = []
     limited: Counter[str] = Counter()
     counted: list[EngineCounts] = []
@@ -277,7 +281,7 @@ async def _simulate(
         if not working:
             over.set()
 
-    for number in range(processes):
+    for number in range(processes + waiting):
         made = Plan(fn, **plan)
         counts = EngineCounts()
         counted.append(counts)
@@ -288,6 +292,10 @@ async def _simulate(
             sharing.append(loop.create_task(share.run(functools.partial(leased, ledger, number))))
         args = (made, same, state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time, share)
         pool: Pool = assemble(*args)
+        if number >= processes:
+            pool.start()
+            idle.append(pool)
+            continue
         (chunk,) = chunks_of(range(rows // processes), rows)
         batch = RowBatch(chunk, 0.0, RowBuffer(rows, 1 << 40, rows, look))
         batches.append(batch)
@@ -300,7 +308,7 @@ async def _simulate(
     answers = [answer for batch in batches for answer in batch.answers]
     failed = [answer for answer in answers if isinstance(answer, RowFailure)]
     done = sum(isinstance(answer, int) for answer in answers)
-    await asyncio.gather(*stopping, *(pool.stop() for pool in working))
+    await asyncio.gather(*stopping, *(pool.stop() for pool in (*working, *idle)))
     for task in sharing:
         task.cancel()
     await asyncio.gather(*sharing, return_exceptions=True)

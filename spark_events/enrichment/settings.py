@@ -142,7 +142,8 @@ class Buffer:
 class Auto:
     """Bounds within which an executor adjusts the number of calls in flight.
 
-    The executor's tasks share the number. Each task may have at least one call in flight.
+    The executor's tasks share the number. Each task may have at least one call in flight. If ``min`` and ``max`` are
+    equal, the number is fixed and applies to each task.
 
     Args:
         min: the smallest number.

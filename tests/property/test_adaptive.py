@@ -73,6 +73,28 @@ def test_processes_of_one_executor_find_the_window_together(name: str, processes
     assert found.failed == 0
 
 
+@pytest.mark.parametrize("waiting", [1, 7])
+@pytest.mark.parametrize(
+    "service",
+    [Service(capacity=TWENTY), Service(capacity=((0, 200),), latency=((0, 0.3),))],
+    ids=["collapses", "large window"],
+)
+def test_processes_without_rows_do_not_slow_down_the_others(service: Service, waiting: int) -> None:
+    """One process uses nearly the whole window while other processes wait for their input."""
+    alone = outcome(dataclasses.replace(service), 15000)
+    assert outcome(service, 15000, waiting=waiting, together=True).goodput >= 0.85 * alone.goodput
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+@pytest.mark.parametrize(("latency", "spread"), [(0.03, 0.8), (0.3, 0.6), (1, 0.3), (2, 0.5)])
+def test_different_latencies_do_not_prevent_a_large_window(latency: float, spread: float, processes: int) -> None:
+    """The window grows to the capacity although some calls of each trial take much longer than others."""
+    service = Service(latency=((0, latency),), capacity=((0, 100),), spread=spread)
+    rows = 20000 if latency < 1 else 7500
+    best = outcome(dataclasses.replace(service), rows, max_in_flight=100)
+    assert outcome(service, rows, processes=processes, together=processes > 1).goodput >= 0.7 * best.goodput
+
+
 @settings(max_examples=12, derandomize=True, deadline=None)
 @given(
     latency=st.floats(0.002, 0.5),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from spark_events._version import __version__
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
@@ -130,7 +131,7 @@ def _window(
 ) -> Window | SharedWindow:
     if process.directory is None or bounds.min == bounds.max:
         return Window(bounds)
-    name = hashlib.sha256(repr((definition.calls, bounds)).encode()).hexdigest()[:32]
+    name = hashlib.sha256(repr((__version__, definition.calls, bounds)).encode()).hexdigest()[:32]
     try:
         return SharedWindow(bounds, process.directory / f"spark-events-window-{name}", clock)
     except OSError as error:

@@ -184,7 +184,6 @@ class Pool:
         if self.sharing is not None and self.sharing.shared is not None:
             await self.sharing.shared.close(flush=is_over)
         self._sample()
-        self._window.leave()
         self._sweeper.stop()
         if self._attempts.breaker is not None:
             self._attempts.breaker.remove(self._down)
@@ -202,6 +201,7 @@ class Pool:
                 _LOG.warning(
                     "%s: %d calls did not end after cancellation; the task ends without them", self._name, len(left)
                 )
+        self._window.leave()
 
     def look_at_store(self) -> None:
         """Call ``on_low`` once per batch when few calls are queued."""
@@ -213,6 +213,7 @@ class Pool:
         self._signals.beat()
         self._attempts.note_answers()
         self._sample()
+        self._window.is_idle |= len(self._slots) < self._window.size or not self._attempts.gate.is_open
         if self._window.beat(self._clock(), self._counts.flying):
             self._resized()
 
@@ -425,7 +426,7 @@ class Pool:
         else:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
-        if len(self._uncancellable) > self._window.size and self._attempts.refusal is None:
+        if len(self._uncancellable) > self._window.whole and self._attempts.refusal is None:
             # The number of running abandoned calls has reached its limit. Further calls would only harm the destination
             # and this process.
             why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"

@@ -16,6 +16,7 @@ killed while it writes, the checksum is wrong, and the window starts again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import itertools
@@ -28,15 +29,19 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_events.enrichment.engine.window import LEAST_CALLS, STUCK, Window, are_instant
+from spark_events.enrichment.engine.window import LEAST_CALLS, Window, are_instant
 from spark_events.enrichment.settings import Auto
 
 __all__ = ["SharedWindow"]
 
 #: Start of the file: version, and length and checksum of the pickled state.
-_HEADER, _VERSION = struct.Struct("<QQI"), struct.Struct("<Q")
-#: Number of answers after which a process looks at the version.
-_LOOKS = 2
+_HEADER, _VERSION = struct.Struct("<QII"), struct.Struct("<Q")
+#: Number of answers after which a process looks at the version; with many unreported answers, a part of their number.
+_LOOKS, _LOOKS_SHARE = 2, 8
+#: Seconds after which all processes have reported an answer; the interval of the heartbeat.
+_REPORTED = 0.1
+#: Number of attempts to lock the file when a run ends. A process holds the lock for less than a millisecond.
+_ATTEMPTS = 1000
 #: Seconds without a report after which a process no longer counts.
 _FORGOTTEN = 5.0
 #: If something else limits the calls of a process, its share is this multiple of its calls in flight, plus one.
@@ -114,12 +119,15 @@ class SharedWindow:
         self.latencies: list[float] = []
         self.since, self.latency, self.size, self.need = math.inf, 0.0, bounds.initial, _LOOKS
         self.is_idle = self.is_instant = self.is_largest = False
-        self._rejected, self._timed_out, self._is_stuck, self._wanted = 0, False, False, math.inf
+        self._rejected, self._timed_out, self._wanted = 0, False, math.inf
         #: The state that this process has read last, and this process's part of the calls of a round.
         self._state, self._part = _State(Window(bounds), -1, -1), 1
-        #: Number of answers that this process has reported in the round; whether it uses its share; whether the share
-        #: has changed without the pool's knowledge.
-        self._answered, self._uses_share, self._has_changed = 0, False, False
+        #: Whether this process uses its share, and whether the share has changed without the pool's knowledge.
+        self._uses_share = self._has_changed = False
+        with contextlib.suppress(BlockingIOError):
+            # Some file systems have no locks.
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     @property
     def whole(self) -> int:
@@ -129,7 +137,7 @@ class SharedWindow:
     def begin(self, now: float) -> None:
         """Start to use the share at ``now``; infinite: too many calls are still in flight."""
         self.latencies.clear()
-        self.since, self.need = now, _LOOKS
+        self.since, self.need = max(now, self._state.window.since), _LOOKS
         self._uses_share = now < math.inf
         if self._uses_share:
             self._has_changed = self._exchange()
@@ -137,7 +145,9 @@ class SharedWindow:
     def leave(self) -> None:
         """Leave the share to the other processes."""
         self._wanted = math.inf
-        self._exchange(leaves=True)
+        for _ in range(_ATTEMPTS):
+            if self._exchange(leaves=True):
+                return
 
     def rejected(self, began: float) -> bool:
         """Count a call that the destination rejected because of an overload; return whether the share has changed."""
@@ -150,9 +160,9 @@ class SharedWindow:
         return self._exchange()
 
     def beat(self, now: float, in_flight: int) -> bool:
-        """Report regularly, and whether a trial takes far too long; return whether the share has changed."""
-        few = self._answered + len(self.latencies) <= self.size / 2
-        self._is_stuck = few and self._state.window.tries_larger and now - self.since >= STUCK * self.latency
+        """Report regularly; return whether the share has changed."""
+        # A process whose workers wait, for example for `Retry-After`, can have more workers than its share.
+        self._uses_share |= in_flight <= self.size
         self._wanted = _SPARE * in_flight + 1 if self.is_idle else math.inf
         self.is_idle = False
         return self._exchange()
@@ -166,10 +176,15 @@ class SharedWindow:
             if self.is_instant:
                 latencies.clear()
             return False
-        self.need = len(latencies) + _LOOKS
-        if len(latencies) < self._part and os.pread(self._file.fileno(), 8, 0) == _VERSION.pack(self._state.version):
-            return False
-        return self._exchange()
+        self.is_instant = False
+        self.need = len(latencies) + max(_LOOKS, len(latencies) // _LOOKS_SHARE)
+        return (len(latencies) >= self._part or self._is_news()) and self._exchange()
+
+    def _is_news(self) -> bool:
+        """Return whether another process has changed the state."""
+        with contextlib.suppress(OSError):
+            return os.pread(self._file.fileno(), _VERSION.size, 0) != _VERSION.pack(self._state.version)
+        return False
 
     def _exchange(self, *, leaves: bool = False) -> bool:
         """Report to the other processes, and read their decisions; return whether the share has changed."""
@@ -180,6 +195,7 @@ class SharedWindow:
                 if leaves:
                     state.members.pop(self._name, None)
                     state.version += 1
+                    self._has_changed = True
                 else:
                     self._take_part(state)
                 self._write(state)
@@ -194,12 +210,13 @@ class SharedWindow:
     def _take_part(self, state: _State) -> None:
         now, shares, total, last = self._clock(), state.shares(), state.window, self._state
         member = state.enter(self._name, self._wanted, self._bounds.min, now)
-        if state.has_begun and last.has_begun and last.round == state.round and self._count(total):
+        if state.has_begun and last.has_begun and last.round == state.round and self._count(total, now):
             state.round += 1
+            state.version += 1
             state.has_begun = False
         self.latencies.clear()
-        self.need, self._part = _LOOKS, math.ceil(total.need / len(state.members))
-        self._rejected, self._timed_out, self._is_stuck = 0, False, False
+        self.need, self._part = _LOOKS, math.ceil((total.need - len(total.latencies)) / len(state.members))
+        self._rejected, self._timed_out = 0, False
         after = state.shares()
         if after[self._name] < self.size:
             # The pool calls `begin` as soon as few enough calls are in flight.
@@ -213,7 +230,7 @@ class SharedWindow:
         elif after != shares:
             state.version += 1
         if state.has_begun and not (last.has_begun and last.round == state.round):
-            self.since, self._answered = max(self.since, total.since), 0
+            self.since = max(self.since, total.since)
         self._has_changed |= after[self._name] != self.size
         self.size, self.latency, self.is_largest, self._state = (
             after[self._name],
@@ -222,20 +239,19 @@ class SharedWindow:
             state,
         )
 
-    def _count(self, total: Window) -> bool:
+    def _count(self, total: Window, now: float) -> bool:
         """Add the measurements of this process to the round; return whether the window has changed."""
         total.latencies += self.latencies
-        self._answered += len(self.latencies)
         if self._timed_out:
             return total.timed_out(math.inf)
         if any(total.rejected(math.inf) for _ in range(self._rejected)):
             return True
-        return (self._is_stuck and total.give_up()) or (len(total.latencies) >= total.need and total.turn())
+        return total.beat(now - _REPORTED, 0) or (len(total.latencies) >= total.need and total.turn())
 
     def _read(self) -> _State:
-        content = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0).ljust(_HEADER.size, b"\0")
-        _, length, checksum = _HEADER.unpack_from(content)
-        pickled = content[_HEADER.size : _HEADER.size + length]
+        header = os.pread(self._file.fileno(), _HEADER.size, 0).ljust(_HEADER.size, b"\0")
+        _, length, checksum = _HEADER.unpack(header)
+        pickled = os.pread(self._file.fileno(), min(length, os.fstat(self._file.fileno()).st_size), _HEADER.size)
         if pickled and zlib.crc32(pickled) == checksum:
             state: _State = pickle.loads(pickled)
             return state

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from spark_events.enrichment.settings import Auto
 
-__all__ = ["LEAST_CALLS", "STUCK", "Window", "are_instant"]
+__all__ = ["LEAST_CALLS", "Window", "are_instant"]
 
 #: Minimum number of calls in a round, which also contains at least one window of calls; with noisy latencies, maximum
 #: number of windows in a round.
@@ -58,7 +58,7 @@ _MOST_REST = 8
 #: After the window has grown, calls do not count for this time, relative to the latency.
 _SETTLES = 0.25
 #: The trial of a larger window ends early after this multiple of the latency.
-STUCK = 2.0
+_STUCK = 2.0
 #: If the cost of a call changes by more than this value, the window is compared immediately.
 _JUMP = 0.25
 
@@ -139,7 +139,7 @@ class Window:
             # End a trial as soon as its rejections outweigh its possible gain.
             allowed = self._share + (1 - _PAYS) * math.log(self.size / self._other[0])
             if self._rejected >= max(2, allowed * max(self.size, len(self.latencies) + self._rejected)):
-                return self.give_up()
+                return self._give_up()
         return self._rejected >= max(self.need, len(self.latencies)) and self.turn()
 
     def timed_out(self, began: float) -> bool:
@@ -149,22 +149,17 @@ class Window:
         self._overloaded()
         return True
 
-    @property
-    def tries_larger(self) -> bool:
-        """Whether the current round is a trial of a larger window."""
-        return self._other is not None and self.size >= self._other[0]
-
     def beat(self, now: float, _: int) -> bool:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
-        if not self.tries_larger or now - self.since < STUCK * self.latency:
+        if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # After two latencies, the first calls of a window have ended, unless the window is too large.
-        return len(self.latencies) <= self.size / 2 and self.give_up()
+        # By then, some calls of a window have ended, unless the window is too large. If latencies differ, it may be few.
+        return len(self.latencies) <= self.size / 4 and self._give_up()
 
     def leave(self) -> None:
         """Do nothing; a shared window leaves its share to other processes."""
 
-    def give_up(self) -> bool:
+    def _give_up(self) -> bool:
         """End an unsuccessful trial; return True, because the window has changed."""
         self._judge(math.inf, math.inf, 0.0, overload=1.0)
         self._set(self.size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import math
-import os
 import random
 import signal
 import subprocess
@@ -179,7 +178,7 @@ def test_a_trial_that_takes_far_too_long_ends_early(path: Path) -> None:
     executor.beat()
     executor.answer(lambda _: LATENCY)
     assert sum(executor.sizes) == 40
-    executor.beat(after=LATENCY)
+    executor.beat(after=0.1 + LATENCY)
     assert sum(executor.sizes) == 20
 
 
@@ -198,7 +197,62 @@ def test_a_process_does_not_wait_for_the_lock(path: Path) -> None:
     assert window.size == 40
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 200, os.urandom(500)])
+def test_a_process_that_pauses_does_not_delay_the_next_round(path: Path) -> None:
+    """Workers that wait, for example for ``Retry-After``, may be more than the share, but make no calls."""
+    executor = Processes(path, 2, Auto(initial=40))
+    executor.beat()
+    paused, working = executor.windows
+    executor.now += 1
+    assert working.timed_out(executor.now)
+    working.begin(executor.now)
+    assert paused.beat(executor.now, 0)
+    paused.begin(math.inf)  # 20 workers wait
+    for in_flight, begins in ((15, False), (0, True)):
+        executor.now += 1
+        paused.beat(executor.now, in_flight)
+        working.beat(executor.now, working.size)
+        assert (working.since == executor.now) is begins
+
+
+def test_a_process_notices_a_change_with_its_next_answers(path: Path) -> None:
+    """A share that has changed is used after two answers, without a heartbeat."""
+    executor = Processes(path, 1, Auto(initial=40))
+    (window,) = executor.windows
+    executor.add()
+    window.latencies += [LATENCY] * window.need
+    assert window.turn()
+    assert window.size == 20
+
+
+def test_calls_of_the_former_round_do_not_count(path: Path) -> None:
+    """A round counts only calls that began after all processes had begun to use their shares."""
+    executor = Processes(path, 2, Auto(initial=40))
+    executor.beat()
+    executor.now += 1
+    first, second = executor.windows
+    first.timed_out(executor.now)
+    first.begin(executor.now)
+    executor.now += 1
+    assert second.beat(executor.now, 20)
+    second.begin(executor.now)
+    executor.now += 1
+    first.beat(executor.now, 10)
+    assert first.since >= executor.now - 1
+
+
+def test_a_window_that_is_not_used_up_does_not_change(path: Path) -> None:
+    """If all processes wait for their input, their latencies say nothing about a larger window."""
+    executor = Processes(path, 2, Auto(initial=40))
+    executor.beat(3, 3)
+    for _ in range(20):
+        for window in executor.windows:
+            window.latencies += [LATENCY] * 20
+            executor.resize(window, window.turn())
+        executor.beat(3, 3)
+    assert executor.windows[0].whole == 40
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 200, b"\xff" * 500])
 def test_a_damaged_file_starts_the_window_again(path: Path, damage: bytes) -> None:
     """A file that is empty, or does not contain a valid state, is replaced; all processes continue."""
     executor = Processes(path, 2, Auto(initial=20))
@@ -232,6 +286,9 @@ def test_calls_that_return_immediately_do_not_write_the_file(path: Path) -> None
             assert not window.turn()
     assert window.is_instant
     assert path.read_bytes() == before
+    window.latencies += [LATENCY] * 40
+    window.turn()
+    assert not window.is_instant
 
 
 #: A process that reports answers without a pause.
