@@ -153,7 +153,7 @@ class Window:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # By then, some calls of a window have ended, unless the window is too large. If latencies differ, it may be few.
+        # By then, some calls of a window have ended, unless the window is too large; few if the latencies differ.
         return len(self.latencies) <= self.size / 4 and self._give_up()
 
     def leave(self) -> None:
