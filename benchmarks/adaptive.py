@@ -34,14 +34,14 @@ _SWEEP_SECONDS = 15.0
 class _Case:
     """Case: rows, behavior of the service, number of clients, and ``rate``, the service's rate limit (0: none).
 
-    If ``together``, the clients are processes of one executor.
+    If ``one_executor``, the clients are processes of one executor.
     """
 
     rows: int
     service: dict[str, Any]
     clients: int = 1
     rate: float = 0.0
-    together: bool = False
+    one_executor: bool = False
 
 
 #: Concurrent calls made by other clients: pairs of the time in seconds and the number from then on.
@@ -56,8 +56,8 @@ _CASES = {
     "slow start": _Case(5000, {"capacity": 40, "latency": _SLOW_START}),
     "noisy neighbours": _Case(5000, {"capacity": 20, "neighbours": _NEIGHBOURS}),
     "two executors": _Case(5000, {"capacity": 20}, clients=2),
-    "two tasks of one executor": _Case(5000, {"capacity": 20}, clients=2, together=True),
-    "four tasks of one executor": _Case(5000, {"capacity": 20}, clients=4, together=True),
+    "two tasks of one executor": _Case(5000, {"capacity": 20}, clients=2, one_executor=True),
+    "four tasks of one executor": _Case(5000, {"capacity": 20}, clients=4, one_executor=True),
     "heavy tail": _Case(4000, {"capacity": 20, "tail": [0.01, 30]}),
     "latency 1 ms": _Case(10000, {"capacity": 20, "latency": 0.001}),
     "no limit": _Case(10000, {}),
@@ -77,7 +77,7 @@ class Service:
         """Run the clients for at most ``most`` seconds; return goodput, calls per row and unanswered rows."""
         command = [sys.executable, "-m", "benchmarks.adaptive", self.url, str(case.rows // case.clients), setting]
         with tempfile.TemporaryDirectory() as directory:
-            return self.measure(case.service, [command + [directory] * case.together] * case.clients, most)
+            return self.measure(case.service, [command + [directory] * case.one_executor] * case.clients, most)
 
     def measure(self, behavior: dict[str, Any], commands: list[list[str]], most: float) -> tuple[float, float, int]:
         """Run clients that print their number of rows without an answer. Return the same figures as :meth:`run`."""
@@ -144,10 +144,10 @@ def _compare(service: Service, name: str, case: _Case) -> None:
     )
 
 
-def _client(url: str, rows: int, setting: str, executor: str = "") -> None:
+def _client(url: str, rows: int, setting: str, executor_directory: str = "") -> None:
     """Call the service for rows with an engine, and print the number of rows without an answer.
 
-    ``executor`` is the directory of the executor to which this process belongs.
+    ``executor_directory`` is the local directory of the executor to which this process belongs.
     """
     import aiohttp
 
@@ -167,8 +167,8 @@ def _client(url: str, rows: int, setting: str, executor: str = "") -> None:
             response.raise_for_status()
             return await response.json()
 
-    if executor:
-        current_process().directory = Path(executor)
+    if executor_directory:
+        current_process().directory = Path(executor_directory)
     given: Any = "auto" if setting == "auto" else int(setting)
     plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null")
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))

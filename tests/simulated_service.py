@@ -228,23 +228,23 @@ def outcome(
     rows: int,
     *,
     processes: int = 1,
-    together: bool = False,
-    waiting: int = 0,
+    one_executor: bool = False,
+    idle_processes: int = 0,
     seconds: float = 3600,
     reporting: bool = False,
     **plan: Any,
 ) -> Outcome:
-    """Simulate worker processes that together call a service for a number of rows or seconds.
+    """Simulate worker processes that call a service for a number of rows or seconds.
 
-    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. If ``together``, the
-    processes belong to one executor. ``waiting`` further processes have no rows. With ``reporting``, the calls pass the
-    headers of their answers to the engine.
+    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. If ``one_executor``,
+    the processes share a window. ``idle_processes`` are further processes without rows. With ``reporting``, the calls
+    pass the headers of their answers to the engine.
     """
     random.seed(service.seed)
     fn = service.reporting if reporting else service.call
     with tempfile.TemporaryDirectory() as directory:
-        executor = Path(directory) if together else None
-        return run(_simulate(service, fn, rows, processes, waiting, executor, seconds, plan))[0]
+        executor_directory = Path(directory) if one_executor else None
+        return run(_simulate(service, fn, rows, processes, idle_processes, executor_directory, seconds, plan))[0]
 
 
 async def _simulate(
@@ -252,8 +252,8 @@ async def _simulate(
     fn: Callable[..., Any],
     rows: int,
     processes: int,
-    waiting: int,
-    executor: Path | None,
+    idle_processes: int,
+    executor_directory: Path | None,
     seconds: float,
     plan: dict[str, Any],
 ) -> Outcome:
@@ -281,12 +281,12 @@ async def _simulate(
         if not working:
             over.set()
 
-    for number in range(processes + waiting):
+    for number in range(processes + idle_processes):
         made = Plan(fn, **plan)
         counts = EngineCounts()
         counted.append(counts)
         signals = Signals(0, lambda: None, lambda: None, fail)
-        state: Any = State(executor)
+        state: Any = State(executor_directory)
         share = JobShare(limits, made.budget, loop.time) if limits else None
         if share is not None:
             sharing.append(loop.create_task(share.run(functools.partial(leased, ledger, number))))

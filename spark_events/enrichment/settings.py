@@ -142,8 +142,8 @@ class Buffer:
 class Auto:
     """Bounds within which an executor adjusts the number of calls in flight.
 
-    The executor's tasks share the number. Each task may have at least one call in flight. If ``min`` and ``max`` are
-    equal, the number is fixed and applies to each task.
+    The executor's tasks share the number. Each task can always have one call in flight, even if the executor then
+    exceeds ``max``. If ``min`` and ``max`` are equal, the number is fixed and applies to each task.
 
     Args:
         min: the smallest number.
@@ -221,8 +221,8 @@ class Limits:
     """Limits on calls in flight, time, rate and buffer space.
 
     Args:
-        max_in_flight: concurrent calls: ``"auto"`` or an :class:`Auto` finds the best number for the destination, which
-            the tasks of an executor share; an integer is the number for each task.
+        max_in_flight: concurrent calls. ``"auto"`` or an :class:`Auto`: adapted to the destination, per executor. An
+            integer: fixed, per task.
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call, including all attempts and pauses; None: no limit.

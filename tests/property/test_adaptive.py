@@ -64,10 +64,10 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
     "name", ["collapses", "gains capacity", "answers 503", "queues", "heavy tail", "one millisecond", "one second"]
 )
 def test_processes_of_one_executor_find_the_window_together(name: str, processes: int) -> None:
-    """With a shared window, several processes are nearly as good as one; without, eight reach as little as 0.26."""
+    """Several processes with a shared window are nearly as good as the best fixed window."""
     service, rows, _, _ = CASES[name]
     best = max(outcome(dataclasses.replace(service), rows, seconds=60, max_in_flight=size) for size in (10, 20, 40))
-    found = outcome(dataclasses.replace(service), rows, processes=processes, together=True)
+    found = outcome(dataclasses.replace(service), rows, processes=processes, one_executor=True)
     assert found.goodput >= 0.85 * best.goodput
     assert found.calls <= 1.1
     assert found.failed == 0
@@ -82,7 +82,7 @@ def test_processes_of_one_executor_find_the_window_together(name: str, processes
 def test_processes_without_rows_do_not_slow_down_the_others(service: Service, waiting: int) -> None:
     """One process uses nearly the whole window while other processes wait for their input."""
     alone = outcome(dataclasses.replace(service), 15000)
-    assert outcome(service, 15000, waiting=waiting, together=True).goodput >= 0.85 * alone.goodput
+    assert outcome(service, 15000, idle_processes=waiting, one_executor=True).goodput >= 0.85 * alone.goodput
 
 
 @pytest.mark.parametrize("processes", [1, 4])
@@ -92,7 +92,7 @@ def test_different_latencies_do_not_prevent_a_large_window(latency: float, sprea
     service = Service(latency=((0, latency),), capacity=((0, 100),), spread=spread)
     rows = 20000 if latency < 1 else 7500
     best = outcome(dataclasses.replace(service), rows, max_in_flight=100)
-    assert outcome(service, rows, processes=processes, together=processes > 1).goodput >= 0.7 * best.goodput
+    assert outcome(service, rows, processes=processes, one_executor=processes > 1).goodput >= 0.7 * best.goodput
 
 
 @settings(max_examples=12, derandomize=True, deadline=None)

@@ -144,7 +144,7 @@ def names_of_limits(plan: Plan) -> list[str]:
 
 
 def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
-    """Check that the tasks can share the job's limits, and log the share of each task.
+    """Check that the tasks can share the job's limits, and log the limits.
 
     Raises:
         InvalidPlanError: when the job has limits and the number of concurrent tasks is unknown.
@@ -159,8 +159,8 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
     window = plan.window
-    place = "task" if window.min == window.max else "executor"
-    _LOG.info("up to %s calls in flight per %s; up to %s concurrent tasks%s", f"{window.max:,}", place, tasks, limit)
+    scope = "task" if window.min == window.max else "executor"
+    _LOG.info("up to %s calls in flight per %s; up to %s concurrent tasks%s", f"{window.max:,}", scope, tasks, limit)
     if rate is not None and not leases and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
             "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"

@@ -41,8 +41,8 @@ class Definition:
 
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
-            gate, of the allowed rate, of the reported quota, of the window with its bounds, and of the rate limit with
-            the rate: consecutive tasks of this process share them.
+            gate, of the allowed rate, of the reported quota, and of the rate limit with the rate: consecutive tasks of
+            this process share them. All tasks of the executor share the window with its bounds.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key under which the open resource is stored.
@@ -132,10 +132,14 @@ def _window(
     if process.directory is None or bounds.min == bounds.max:
         return Window(bounds)
     name = hashlib.sha256(repr((__version__, definition.calls, bounds)).encode()).hexdigest()[:32]
+    path = process.directory / f"spark-events-window-{name}"
     try:
-        return SharedWindow(bounds, process.directory / f"spark-events-window-{name}", clock)
+        return SharedWindow(bounds, path, clock)
     except OSError as error:
-        process.warn_once(f"the tasks of this executor do not share max_in_flight: {error}")
+        process.warn_once(
+            f"max_in_flight: cannot use {path} ({type(error).__name__}: {error}); each task of this executor adapts "
+            "its own number of calls in flight, so the total may be higher: check that spark.local.dir supports flock"
+        )
         return Window(bounds)
 
 

@@ -95,7 +95,7 @@ class RowBatch:
 
 
 class Call:
-    """Call for one row.
+    """Call for one row; without ``row``, the call reads its row from the batch.
 
     Attributes:
         attempt: the number of the latest attempt, from 1.

@@ -43,8 +43,8 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
         # If the connections do not even suffice for the initial window, `shortcomings` has already warned.
         if isinstance(allowed, int) and plan.window.initial <= allowed < plan.window.max and used >= _NEAR * allowed:
             texts.append(
-                f"the {name} client allows {allowed:,} connections, which limits calls in flight: raise {option}, or "
-                f"give Limits(max_in_flight=Auto(max={allowed}))"
+                f"the {name} client of each task allows {allowed:,} connections, which limits calls in flight: raise "
+                f"{option}"
             )
     return texts
 
@@ -75,8 +75,8 @@ def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     # Without a limit, httpx stores a very large number.
     if isinstance(allowed, int) and allowed < plan.window.initial:
         yield (
-            f"the {name} client allows {allowed:,} connections, but {plan.window.initial:,} calls are in flight, "
-            f"so calls wait for a connection: give {option.replace('…', str(plan.window.initial))}"
+            f"the {name} client allows {allowed:,} connections, but up to {plan.window.initial:,} calls of a task are "
+            f"in flight, so calls wait for a connection: give {option.replace('…', str(plan.window.initial))}"
         )
     if name == "httpx":
         seconds = getattr(client.timeout, "read", None)

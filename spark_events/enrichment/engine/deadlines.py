@@ -67,7 +67,7 @@ class Slot:
         self.attempted = 0.0
 
     def call(self, row: Any = None) -> Call:
-        """Return the current call; ``row`` is its row if the caller has it."""
+        """Return the current call; ``row`` avoids that the call creates its row again."""
         if self.made is None:
             assert self.batch is not None
             self.made = Call(self.batch, self.index, row)

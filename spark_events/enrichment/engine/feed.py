@@ -12,7 +12,8 @@ from spark_events.enrichment.engine.failure import RowFailure
 
 #: Count rows in blocks of this size, which is cheaper; `waiting` is too low by less than one block.
 BLOCK = 32
-#: Position of a row, its call, and the row. No call: a call with this row alone, whose object is created on demand.
+#: Batch and index of a row, its call, and the row. Without a call, the pool creates the call on demand. Without a row,
+#: the call has several rows.
 Taken = tuple[RowBatch, int, Call | None, Any]
 #: Function that stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
@@ -79,4 +80,5 @@ class InOrder:
                 block = indices[start : start + BLOCK]
                 self.waiting -= len(block)
                 self._on_take()
+                # `rows` comes last: at the end of `block`, zip takes no row.
                 yield zip(itertools.repeat(batch), block, itertools.repeat(None), rows)

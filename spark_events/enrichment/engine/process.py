@@ -63,7 +63,7 @@ class Process:
     Only the loop's thread uses the attributes other than ``background`` and ``watch``.
 
     Attributes:
-        directory: the directory of this executor, in which its processes share windows; None: they share nothing.
+        directory: the local directory of this executor, for shared windows; None: this process has its own windows.
     """
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ of the executor, and each process uses a share of its size:
     process 3 ── answers, rejections ──▶ └──────────────┘
 
 After a change of the window, a round begins as soon as every process uses its new share. The file begins with a
-version, so that a process notices changes by reading a few bytes. No process waits for the lock of the file: if another
-process holds the lock, the process keeps its measurements and tries again after its next answers. If a process is
-killed while it writes, the checksum is wrong, and the window starts again.
+version, so that a process notices changes by reading a few bytes. While calls are in flight, no process waits for the
+lock of the file: if another process holds the lock, the process keeps its measurements and tries again with its next
+report. A process can be killed while it writes: then the checksum is wrong, and the window restarts at its first size.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["SharedWindow"]
 
 #: Start of the file: version, and length and checksum of the pickled state.
 _HEADER, _VERSION = struct.Struct("<QII"), struct.Struct("<Q")
-#: Number of answers after which a process looks at the version; with many unreported answers, a part of their number.
-_LOOKS, _LOOKS_SHARE = 2, 8
-#: Seconds after which all processes have reported an answer; the interval of the heartbeat.
-_REPORTED = 0.1
+#: A process checks the version after 2 answers, or after 1/8 of its unreported answers if that is more.
+_CHECK_AFTER, _CHECK_SHARE = 2, 8
+#: Longest delay of a report in seconds: the interval of the heartbeat.
+_LONGEST_DELAY = 0.1
 #: Number of attempts to lock the file when a run ends. A process holds the lock for less than a millisecond.
 _ATTEMPTS = 1000
 #: Seconds without a report after which a process no longer counts.
@@ -51,7 +51,13 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(slots=True)
 class _Member:
-    """A process: the calls in flight that it can use, the round whose share it uses, and the time of its report."""
+    """A process that shares the window.
+
+    Attributes:
+        wanted: the number of calls in flight that the process can use; infinite: any number.
+        round: the latest round whose share the process uses.
+        seen: the time of its latest report.
+    """
 
     wanted: float = math.inf
     round: int = -1
@@ -60,7 +66,15 @@ class _Member:
 
 @dataclasses.dataclass(slots=True)
 class _State:
-    """Content of the file. ``has_begun``: whether every process uses its share of the round."""
+    """Content of the file.
+
+    Attributes:
+        window: the executor's window, with the measurements of the current round.
+        version: a number that changes when other processes must read the file.
+        round: the number of the latest change of the window.
+        has_begun: whether every process uses its share of this round.
+        members: the processes by name.
+    """
 
     window: Window
     version: int
@@ -86,7 +100,7 @@ class _State:
             total.begin(now)
         member = members.setdefault(name, _Member())
         member.wanted, member.seen = wanted, now
-        # Each process may have at least one call in flight.
+        # Each process can always have one call in flight.
         total.least = max(least, len(members))
         total.is_idle |= sum(member.wanted for member in members.values()) < total.size
         return member
@@ -99,7 +113,8 @@ def _opened(path: str, flags: int) -> int:
 class SharedWindow:
     """This process's share of the executor's window; has the methods and attributes of a :class:`Window`.
 
-    If the file cannot be read or written, for example because the disk is full, the share does not change.
+    If the file cannot be read, the share does not change. If the file cannot be written, for example because the disk
+    is full, measurements are lost.
 
     Args:
         bounds: smallest, largest and first size of the executor's window.
@@ -107,7 +122,7 @@ class SharedWindow:
         clock: monotonic time in seconds, the same in all processes of the executor.
 
     Raises:
-        OSError: when the file cannot be opened.
+        OSError: when the file cannot be opened or locked.
     """
 
     def __init__(self, bounds: Auto, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -117,7 +132,7 @@ class SharedWindow:
         self._clock = clock
         self._name = f"{os.getpid()}.{next(_numbers)}"
         self.latencies: list[float] = []
-        self.since, self.latency, self.size, self.need = math.inf, 0.0, bounds.initial, _LOOKS
+        self.since, self.latency, self.size, self.need = math.inf, 0.0, bounds.initial, _CHECK_AFTER
         self.is_idle = self.is_instant = self.is_largest = False
         self._rejected, self._timed_out, self._wanted = 0, False, math.inf
         #: The state that this process has read last, and this process's part of the calls of a round.
@@ -125,7 +140,7 @@ class SharedWindow:
         #: Whether this process uses its share, and whether the share has changed without the pool's knowledge.
         self._uses_share = self._has_changed = False
         with contextlib.suppress(BlockingIOError):
-            # Some file systems have no locks.
+            # Raise an error now if the file system does not support locks.
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
@@ -135,15 +150,15 @@ class SharedWindow:
         return self._state.window.size
 
     def begin(self, now: float) -> None:
-        """Start to use the share at ``now``; infinite: too many calls are still in flight."""
+        """Start using the share; an infinite ``now``: too many calls are still in flight, and another call follows."""
         self.latencies.clear()
-        self.since, self.need = max(now, self._state.window.since), _LOOKS
+        self.since, self.need = max(now, self._state.window.since), _CHECK_AFTER
         self._uses_share = now < math.inf
         if self._uses_share:
             self._has_changed = self._exchange()
 
     def leave(self) -> None:
-        """Leave the share to the other processes."""
+        """Give up the share, because the run has ended."""
         self._wanted = math.inf
         for _ in range(_ATTEMPTS):
             if self._exchange(leaves=True):
@@ -160,15 +175,19 @@ class SharedWindow:
         return self._exchange()
 
     def beat(self, now: float, in_flight: int) -> bool:
-        """Report regularly; return whether the share has changed."""
-        # A process whose workers wait, for example for `Retry-After`, can have more workers than its share.
+        """Report at the heartbeat; return whether the share has changed."""
+        # Workers that wait, for example for `Retry-After`, make no calls, so only the calls in flight count.
         self._uses_share |= in_flight <= self.size
         self._wanted = _SPARE * in_flight + 1 if self.is_idle else math.inf
         self.is_idle = False
         return self._exchange()
 
     def turn(self) -> bool:
-        """Report the answered calls if they are enough; return whether the share has changed."""
+        """Report the answers if this process has its part of a round, or if another process has changed the state.
+
+        Returns:
+            Whether the share has changed.
+        """
         latencies = self.latencies
         if are_instant(latencies, self.whole):
             self.need = max(LEAST_CALLS, self.whole)
@@ -177,10 +196,10 @@ class SharedWindow:
                 latencies.clear()
             return False
         self.is_instant = False
-        self.need = len(latencies) + max(_LOOKS, len(latencies) // _LOOKS_SHARE)
-        return (len(latencies) >= self._part or self._is_news()) and self._exchange()
+        self.need = len(latencies) + max(_CHECK_AFTER, len(latencies) // _CHECK_SHARE)
+        return (len(latencies) >= self._part or self._has_news()) and self._exchange()
 
-    def _is_news(self) -> bool:
+    def _has_news(self) -> bool:
         """Return whether another process has changed the state."""
         with contextlib.suppress(OSError):
             return os.pread(self._file.fileno(), _VERSION.size, 0) != _VERSION.pack(self._state.version)
@@ -202,12 +221,13 @@ class SharedWindow:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         except OSError:
-            # Usually, another process holds the lock.
+            # Another process holds the lock, or the file cannot be used. The next report tries again.
             return False
         changed, self._has_changed = self._has_changed, False
         return changed
 
     def _take_part(self, state: _State) -> None:
+        """Add this process's report to the state, start the next round if possible, and take over the new share."""
         now, shares, total, last = self._clock(), state.shares(), state.window, self._state
         member = state.enter(self._name, self._wanted, self._bounds.min, now)
         if state.has_begun and last.has_begun and last.round == state.round and self._count(total, now):
@@ -215,7 +235,7 @@ class SharedWindow:
             state.version += 1
             state.has_begun = False
         self.latencies.clear()
-        self.need, self._part = _LOOKS, math.ceil((total.need - len(total.latencies)) / len(state.members))
+        self.need, self._part = _CHECK_AFTER, math.ceil((total.need - len(total.latencies)) / len(state.members))
         self._rejected, self._timed_out = 0, False
         after = state.shares()
         if after[self._name] < self.size:
@@ -232,12 +252,8 @@ class SharedWindow:
         if state.has_begun and not (last.has_begun and last.round == state.round):
             self.since = max(self.since, total.since)
         self._has_changed |= after[self._name] != self.size
-        self.size, self.latency, self.is_largest, self._state = (
-            after[self._name],
-            total.latency,
-            total.is_largest,
-            state,
-        )
+        self.size, self.latency, self._state = after[self._name], total.latency, state
+        self.is_largest = total.is_largest
 
     def _count(self, total: Window, now: float) -> bool:
         """Add the measurements of this process to the round; return whether the window has changed."""
@@ -246,7 +262,7 @@ class SharedWindow:
             return total.timed_out(math.inf)
         if any(total.rejected(math.inf) for _ in range(self._rejected)):
             return True
-        return total.beat(now - _REPORTED, 0) or (len(total.latencies) >= total.need and total.turn())
+        return total.beat(now - _LONGEST_DELAY, 0) or (len(total.latencies) >= total.need and total.turn())
 
     def _read(self) -> _State:
         header = os.pread(self._file.fileno(), _HEADER.size, 0).ljust(_HEADER.size, b"\0")
@@ -255,7 +271,7 @@ class SharedWindow:
         if pickled and zlib.crc32(pickled) == checksum:
             state: _State = pickle.loads(pickled)
             return state
-        # The clock makes both numbers different from all earlier numbers.
+        # Because of the clock, version and round differ from those of all earlier states.
         return _State(Window(self._bounds), time.monotonic_ns(), time.monotonic_ns())
 
     def _write(self, state: _State) -> None:

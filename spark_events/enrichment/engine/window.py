@@ -5,7 +5,7 @@ window is compared with a slightly larger or smaller window. If a larger window 
 queue at the destination. If a larger window decreases the goodput, the destination is overloaded. The comparison needs
 no knowledge about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
-Calls by other processes hide the effect of this window: if this process makes a quarter of all calls, its share of the
+Calls by other clients hide the effect of this window: if this executor makes a quarter of all calls, its share of the
 goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
 window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. Calls of
 a few milliseconds require no gain.
@@ -57,14 +57,14 @@ _SIGNIFICANT = 3.0
 _MOST_REST = 8
 #: After the window has grown, calls do not count for this time, relative to the latency.
 _SETTLES = 0.25
-#: The trial of a larger window ends early after this multiple of the latency.
+#: The trial of a larger window ends early if few calls have ended after this multiple of the latency.
 _STUCK = 2.0
 #: If the cost of a call changes by more than this value, the window is compared immediately.
 _JUMP = 0.25
 
 
 def are_instant(latencies: Sequence[float], size: int) -> bool:
-    """Return whether calls returned immediately; a tiny window must grow, because a few of the calls may wait."""
+    """Return whether calls returned immediately; False for a tiny window, which must be able to grow."""
     return size >= LEAST_CALLS and math.fsum(latencies) < _INSTANT_SECONDS * len(latencies)
 
 
@@ -110,7 +110,7 @@ class Window:
 
     @property
     def whole(self) -> int:
-        """Size of the window, of which a process uses a share if the window is shared."""
+        """Size of the whole window; if the window is shared, ``size`` is this process's share."""
         return self.size
 
     @property
@@ -153,11 +153,12 @@ class Window:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # By then, some calls of a window have ended, unless the window is too large; few if the latencies differ.
+        # After two latencies, more than a quarter of the calls have ended, unless the window is too large. Half of the
+        # calls would be too strict if the latencies differ.
         return len(self.latencies) <= self.size / 4 and self._give_up()
 
     def leave(self) -> None:
-        """Do nothing; a shared window leaves its share to other processes."""
+        """Do nothing; only a shared window has a share to give up."""
 
     def _give_up(self) -> bool:
         """End an unsuccessful trial; return True, because the window has changed."""

@@ -92,9 +92,9 @@ class BatchSlice:
 
 
 class Rows(Sequence[Any]):
-    """Rows that are created when they are read.
+    """Sequence that creates each row on access.
 
-    Each stored row would be an object that the garbage collector scans.
+    The garbage collector would scan stored rows. Two accesses to a row return different objects that are equal.
     """
 
     def __init__(self, row: Any, columns: Sequence[Sequence[Any]]) -> None:
@@ -124,7 +124,7 @@ class RowReader:
         self._type = _row_type(tuple(names))
 
     def read(self, batch: pa.RecordBatch) -> tuple[Sequence[Any], dict[int, RowFailure]]:
-        """Return the rows, and failures by index; a row that Python cannot represent fails, and None replaces it."""
+        """Return the rows, and failures by index; a row with a value that Python cannot represent fails."""
         failures: dict[int, RowFailure] = {}
         if not self._names:
             return [self._type()] * batch.num_rows, failures

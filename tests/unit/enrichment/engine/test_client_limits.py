@@ -43,12 +43,12 @@ def wide() -> Any:
 @pytest.mark.parametrize(
     ("make", "texts"),
     [
-        (httpx.AsyncClient, ["the httpx client allows 100 connections, but 200 calls", "gives up after 5 s"]),
+        (httpx.AsyncClient, ["the httpx client allows 100 connections, but up to 200 calls", "gives up after 5 s"]),
         (lambda: Holder(httpx.AsyncClient(timeout=60)), ["the httpx client allows 100 connections"]),
         (lambda: (1, httpx.AsyncClient(timeout=None)), ["the httpx client allows 100 connections"]),
         (wide, []),
         (lambda: httpx.AsyncClient(limits=httpx.Limits(), timeout=None), []),
-        (aiohttp.ClientSession, ["the aiohttp client allows 100 connections, but 200 calls are in flight"]),
+        (aiohttp.ClientSession, ["the aiohttp client allows 100 connections, but up to 200 calls of a task"]),
         (
             lambda: aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=3)
@@ -75,11 +75,14 @@ def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: l
     [
         (
             httpx.AsyncClient,
-            "the httpx client allows 100 connections, which limits calls in flight: raise httpx.Limits",
+            "the httpx client of each task allows 100 connections, which limits calls in flight: raise httpx.Limits",
         ),
-        (aiohttp.ClientSession, "the aiohttp client allows 100 connections"),
-        (lambda: {"pool": asyncpg.create_pool(min_size=1, max_size=100)}, "the asyncpg client allows 100 connections"),
-        (Pool, "the psycopg_pool client allows 100 connections"),
+        (aiohttp.ClientSession, "the aiohttp client of each task allows 100 connections"),
+        (
+            lambda: {"pool": asyncpg.create_pool(min_size=1, max_size=100)},
+            "the asyncpg client of each task allows 100 connections",
+        ),
+        (Pool, "the psycopg_pool client of each task allows 100 connections"),
         (lambda: aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)), ""),
         (lambda: "no client", ""),
     ],

@@ -102,7 +102,7 @@ def test_processes_find_the_capacity_together(path: Path, capacity: int) -> None
 
 
 def test_the_bounds_apply_to_the_executor(path: Path) -> None:
-    """All processes together stay within the bounds, but each may have at least one call in flight."""
+    """All processes together stay within the bounds, except that each can always have one call in flight."""
     executor = Processes(path, 4, Auto(min=1, max=6, initial=6))
     executor.answer(lambda _: LATENCY, rounds=50)
     assert sum(executor.sizes) == 6
@@ -215,7 +215,7 @@ def test_a_process_that_pauses_does_not_delay_the_next_round(path: Path) -> None
 
 
 def test_a_process_notices_a_change_with_its_next_answers(path: Path) -> None:
-    """A share that has changed is used after two answers, without a heartbeat."""
+    """A process applies a changed share after a few answers, without a heartbeat."""
     executor = Processes(path, 1, Auto(initial=40))
     (window,) = executor.windows
     executor.add()
@@ -241,7 +241,7 @@ def test_calls_of_the_former_round_do_not_count(path: Path) -> None:
 
 
 def test_a_window_that_is_not_used_up_does_not_change(path: Path) -> None:
-    """If all processes wait for their input, their latencies say nothing about a larger window."""
+    """If all processes wait for their input, their latencies do not show whether a larger window would help."""
     executor = Processes(path, 2, Auto(initial=40))
     executor.beat(3, 3)
     for _ in range(20):
@@ -276,7 +276,7 @@ def test_an_unusable_file_leaves_the_share_unchanged() -> None:
 
 
 def test_calls_that_return_immediately_do_not_write_the_file(path: Path) -> None:
-    """The window of such calls does not change, as for a window of one process."""
+    """Calls that return immediately do not change the window, as in a process with its own window."""
     executor = Processes(path, 2, Auto(initial=40))
     executor.beat()
     (window, _), before = executor.windows, path.read_bytes()
