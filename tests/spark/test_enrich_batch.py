@@ -533,7 +533,7 @@ def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichSer
 
 
 def test_tasks_of_an_executor_share_the_adapted_calls_in_flight(spark: SparkSession, service: EnrichService) -> None:
-    """The bounds of ``Auto`` apply to both tasks together while both are running; separate bounds would allow 12 calls."""
+    """The bounds of ``Auto`` apply to both tasks together while both run; separate bounds would allow 12 calls."""
     service.script(delay=0.02)
 
     async def get(row: Any, ctx: Any) -> dict[str, Any]:

@@ -154,12 +154,15 @@ class EngineCounts:
         self.blocked[where] = max(self.blocked.get(where, 0.0), seconds)
 
 
-_SUMS = (
-    "rows", "calls", "attempts", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached",
-    "cache_errors", "known", "swallowed", "abandoned", "slot_wait", "usage",
+#: Counters that :class:`EngineCounts` has under the same name.
+_SAME_SUMS = (
+    "rows", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached", "cache_errors", "known",
+    "swallowed", "abandoned", "usage",
 )  # fmt: skip
+_SAME_TALLIES = ("failures", "kinds", "blocked", "hints", "windows", "limited")
+_SUMS = (*_SAME_SUMS, "calls", "attempts", "slot_wait")
 _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
-_TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys", "hints", "windows", "limited")
+_TALLIES = (*_SAME_TALLIES, "latency", "hot_keys")
 
 
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
@@ -173,29 +176,13 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
     """
     attempts = counts.begun
     return {
-        "rows": counts.rows,
+        **{name: getattr(counts, name) for name in _SAME_SUMS},
+        **{name: dict(getattr(counts, name)) for name in _SAME_TALLIES},
         "calls": attempts - counts.retries,
         "attempts": attempts,
-        "retries": counts.retries,
-        "timeouts": counts.timeouts,
-        "throttled": counts.throttled,
-        "gate_closed": counts.gate_closed,
-        "coalesced": counts.coalesced,
-        "cached": counts.cached,
-        "cache_errors": counts.cache_errors,
-        "known": counts.known,
-        "swallowed": counts.swallowed,
-        "abandoned": counts.abandoned,
         "slot_wait": counts.waited,
-        "usage": counts.usage,
         "peak_in_flight": counts.peak,
         "latency": counts.latency(),
-        "failures": dict(counts.failures),
-        "kinds": dict(counts.kinds),
-        "blocked": dict(counts.blocked),
-        "hints": dict(counts.hints),
-        "windows": dict(counts.windows),
-        "limited": dict(counts.limited),
         "hot_keys": {repr(key): rows for key, rows in hot},
     }
 
