@@ -85,6 +85,15 @@ def test_processes_without_rows_do_not_slow_down_the_others(service: Service, wa
     assert outcome(service, 15000, idle_processes=waiting, one_executor=True).goodput >= 0.85 * alone.goodput
 
 
+@pytest.mark.parametrize(("limit", "processes"), [(2, 4), (3, 8), (20, 8)])
+def test_a_limit_of_the_job_is_used_up(limit: int, processes: int) -> None:
+    """Processes that wait for the job's limit keep their shares, because leases move from process to process."""
+    service = Service()
+    alone = outcome(dataclasses.replace(service), 3000, processes=processes, max_in_flight_job=limit)
+    together = outcome(service, 3000, processes=processes, max_in_flight_job=limit, one_executor=True)
+    assert together.goodput >= 0.9 * alone.goodput
+
+
 @pytest.mark.parametrize("processes", [1, 4])
 @pytest.mark.parametrize(("latency", "spread"), [(0.03, 0.8), (0.3, 0.6), (1, 0.3), (2, 0.5)])
 def test_different_latencies_do_not_prevent_a_large_window(latency: float, spread: float, processes: int) -> None:

@@ -213,9 +213,14 @@ class Pool:
         self._signals.beat()
         self._attempts.note_answers()
         self._sample()
-        self._window.is_idle |= len(self._slots) < self._window.size or not self._attempts.gate.is_open
-        if self._window.beat(self._clock(), self._counts.flying):
-            self._resized()
+        window, share = self._window, self._attempts.share
+        window.is_idle |= len(self._slots) < window.size or not self._attempts.gate.is_open
+        try:
+            if window.beat(self._clock(), self._counts.flying if share is None or not share.lacking else math.inf):
+                self._resized()
+        except Exception as error:
+            # Otherwise the error would end the heartbeat, and with it all timeouts.
+            self._signals.on_defect(error)
 
     def _sample(self) -> None:
         """Count the time since the last sample by window size and by limiting cause."""
@@ -240,19 +245,21 @@ class Pool:
 
     def _resized(self) -> None:
         """Start or end workers after a change of the window, and begin its next round."""
+        if self.stopping:
+            return
         self._surplus = max(0, len(self._slots) - self._window.size)
         self._window.begin(math.inf if self._surplus else self._clock())
-        if not self.stopping:
-            self._employ()
+        self._employ()
 
     def _left(self) -> None:
         """Replace a worker that has ended, if the window allows."""
+        if self.stopping:
+            return
         if self._surplus:
             self._surplus = max(0, len(self._slots) - self._window.size)
             if not self._surplus:
                 self._window.begin(self._clock())
-        if not self.stopping:
-            self._employ()
+        self._employ()
 
     def _employ(self, least: int = 0) -> None:
         """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""

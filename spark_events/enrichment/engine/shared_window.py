@@ -134,7 +134,7 @@ class SharedWindow:
         self.latencies: list[float] = []
         self.since, self.latency, self.size, self.need = math.inf, 0.0, bounds.initial, _CHECK_AFTER
         self.is_idle = self.is_instant = self.is_largest = False
-        self._rejected, self._timed_out, self._wanted = 0, False, math.inf
+        self._rejected, self._timed_out, self._wanted, self._awaits_leases = 0, False, math.inf, False
         #: The state that this process has read last, and this process's part of the calls of a round.
         self._state, self._part = _State(Window(bounds), -1, -1), 1
         #: Whether this process uses its share, and whether the share has changed without the pool's knowledge.
@@ -155,31 +155,38 @@ class SharedWindow:
         self.since, self.need = max(now, self._state.window.since), _CHECK_AFTER
         self._uses_share = now < math.inf
         if self._uses_share:
-            self._has_changed = self._exchange()
+            self._has_changed |= self._exchange()
 
     def leave(self) -> None:
         """Give up the share, because the run has ended."""
-        self._wanted = math.inf
+        self._wanted, self.since = math.inf, math.inf
         for _ in range(_ATTEMPTS):
             if self._exchange(leaves=True):
                 return
 
     def rejected(self, began: float) -> bool:
         """Count a call that the destination rejected because of an overload; return whether the share has changed."""
-        self._rejected += began >= self.since
+        if began < self.since:
+            return False
+        self._rejected += 1
         return self._exchange()
 
     def timed_out(self, began: float) -> bool:
         """Halve the window after a timeout, but only once for all calls in flight; return whether the share changed."""
-        self._timed_out |= began >= self.since
+        if began < self.since:
+            return False
+        self._timed_out = True
         return self._exchange()
 
-    def beat(self, now: float, in_flight: int) -> bool:
-        """Report at the heartbeat; return whether the share has changed."""
+    def beat(self, now: float, in_flight: float) -> bool:
+        """Report at the heartbeat; return whether the share has changed.
+
+        ``in_flight`` is infinite if the job's limits delay calls: leases, and thus the calls in flight, change often.
+        """
         # Workers that wait, for example for `Retry-After`, make no calls, so only the calls in flight count.
         self._uses_share |= in_flight <= self.size
         self._wanted = _SPARE * in_flight + 1 if self.is_idle else math.inf
-        self.is_idle = False
+        self._awaits_leases, self.is_idle = self.is_idle and in_flight == math.inf, False
         return self._exchange()
 
     def turn(self) -> bool:
@@ -223,6 +230,10 @@ class SharedWindow:
         except OSError:
             # Another process holds the lock, or the file cannot be used. The next report tries again.
             return False
+        except Exception:
+            # A defect of the state must not fail the tasks that follow: the window restarts at its first size.
+            os.ftruncate(self._file.fileno(), 0)
+            raise
         changed, self._has_changed = self._has_changed, False
         return changed
 
@@ -230,6 +241,7 @@ class SharedWindow:
         """Add this process's report to the state, start the next round if possible, and take over the new share."""
         now, shares, total, last = self._clock(), state.shares(), state.window, self._state
         member = state.enter(self._name, self._wanted, self._bounds.min, now)
+        total.is_idle |= self._awaits_leases
         if state.has_begun and last.has_begun and last.round == state.round and self._count(total, now):
             state.round += 1
             state.version += 1

@@ -149,7 +149,7 @@ class Window:
         self._overloaded()
         return True
 
-    def beat(self, now: float, _: int) -> bool:
+    def beat(self, now: float, _: float) -> bool:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
@@ -281,5 +281,8 @@ class Window:
 
     def _set(self, size: float) -> None:
         self.size = int(min(max(size, self.least), self._bounds.max))
+        if self._other is not None and self._other[0] == self.size:
+            # The smallest size has grown, so this is no longer a trial.
+            self._other = None
         expected = self.size * _LEAST_SECONDS / self.latency if self.latency else 0.0
         self.need = max(LEAST_CALLS, self.size, int(min(_ENOUGH_CALLS, expected)))

@@ -144,6 +144,77 @@ def test_a_killed_process_is_forgotten(path: Path) -> None:
     assert executor.sizes == [20]
 
 
+def test_a_process_that_has_left_does_not_report_again(path: Path) -> None:
+    """Calls that end after their run neither take a share nor count."""
+    executor = Processes(path, 2, Auto(initial=20))
+    executor.beat()
+    left, stays = executor.windows
+    began = executor.now
+    left.leave()
+    assert not left.rejected(began)
+    assert not left.timed_out(began)
+    executor.now += 0.1
+    stays.beat(executor.now, 10)
+    assert stays.size == 20
+
+
+def test_processes_that_join_end_the_trial_of_a_smaller_window(path: Path) -> None:
+    """If more processes start than the tried window has calls, the window returns to the size that it had before."""
+    executor = Processes(path, 2, Auto(initial=8))
+
+    def answer(seconds: float, *, is_idle: bool) -> None:
+        for window in executor.windows:
+            executor.now += seconds / 50
+            window.latencies.append(seconds)
+            window.is_idle |= is_idle
+            if len(window.latencies) >= window.need:
+                executor.resize(window, window.turn())
+
+    while executor.windows[0].whole >= 8:
+        answer(0.1 * executor.windows[0].whole ** 2, is_idle=False)
+    executor.beat(1, 1)
+    while len(executor.windows) < 8:
+        executor.add()
+    executor.beat(*[0] * 8)
+    while executor.windows[0].whole < 8:
+        answer(0.1, is_idle=True)
+    for window in executor.windows:
+        window.is_idle = False
+    executor.beat(after=2)
+    assert executor.sizes == [1] * 8
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_course_of_events_keeps_the_bounds(path: Path, seed: int) -> None:
+    """Processes join, leave, wait, answer, time out and are rejected in a random order; no error occurs."""
+    chance = random.Random(seed)
+    bounds = Auto(min=1, max=chance.choice([4, 12, 60]), initial=chance.choice([1, 4]))
+    executor = Processes(path, 1, bounds)
+    for _ in range(1500):
+        executor.now += chance.choice([0.0, 0.001, 0.05, 0.3, 0.3])
+        window = chance.choice(executor.windows)
+        step = chance.random()
+        if step < 0.03 and len(executor.windows) < 8:
+            executor.add()
+        elif step < 0.05 and len(executor.windows) > 1:
+            window.leave()
+            executor.windows.remove(window)
+        elif step < 0.08:
+            executor.resize(window, window.timed_out(executor.now))
+        elif step < 0.12:
+            executor.resize(window, window.rejected(executor.now))
+        elif step < 0.4:
+            window.is_idle |= chance.random() < 0.3
+            in_flight = chance.choice([0, 1, window.size, math.inf])
+            executor.resize(window, window.beat(executor.now, in_flight))
+        else:
+            window.latencies += [chance.uniform(0.02, 0.4) for _ in range(chance.randint(1, window.size))]
+            if len(window.latencies) >= window.need:
+                executor.resize(window, window.turn())
+        assert all(1 <= one.size <= bounds.max for one in executor.windows)
+        assert window.whole <= max(bounds.max, len(executor.windows))
+
+
 def test_a_timeout_halves_the_window_once(path: Path) -> None:
     """Timeouts of calls that began before the change do not halve the window again."""
     executor = Processes(path, 2, Auto(initial=40))
