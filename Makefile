@@ -82,16 +82,18 @@ screenshots: browser ## make the screenshots of the documentation site and of RE
 	$(call in,.venv) -m website.screenshots
 
 # Without arguments: tests without Spark first, with a coverage figure whose floor is in pyproject.toml, then tests with
-# Spark. They are distributed by file to three processes: one more than CI has cores, because some tests wait for time
-# limits. The order of the files is that of tests/order.py, which also requires that tests with Spark are in SPARK_TESTS.
-WORKERS ?= 3
-DISTRIBUTED = -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Spark. They are distributed by file to more processes than CI has cores (two), because many tests wait for time limits or
+# for other processes. The order of the files is that of tests/order.py, which also requires that tests with Spark are in
+# SPARK_TESTS.
+WORKERS ?= 5
+SPARK_WORKERS ?= 3
+DISTRIBUTED = -q --dist loadfile --no-loadscope-reorder
 SPARK_TESTS = tests/spark tests/faults
 
 test: setup ## run all tests on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest $(DISTRIBUTED) -m "not spark" --cov --cov-report=term:skip-covered
-	$(call in,.venv) -m pytest $(DISTRIBUTED) -m spark $(SPARK_TESTS)
+	$(call in,.venv) -m pytest $(DISTRIBUTED) -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered
+	$(call in,.venv) -m pytest $(DISTRIBUTED) -n $(SPARK_WORKERS) -m spark $(SPARK_TESTS)
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
@@ -103,7 +105,7 @@ test-matrix: $(MATRIX:%=test-on-%) ## run the Spark tests on 3.5, 4.0 and the ne
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest $(DISTRIBUTED) -m "spark and not long and not any_spark" $(if $(filter tests/%,$(ARGS)),,$(SPARK_TESTS)) $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest $(DISTRIBUTED) -n $(SPARK_WORKERS) -m "spark and not long and not any_spark" $(if $(filter tests/%,$(ARGS)),,$(SPARK_TESTS)) $(ARGS)
 
 demo: setup ## run three example jobs, one of which fails, and show their events
 	$(call in,.venv) examples/run_demo.py $(ARGS)
