@@ -15,13 +15,13 @@ from typing import Any, Literal
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.job_share import Grant
 
-__all__ = ["GRACE_SECONDS", "PoolWorker", "Slot", "Sweeper"]
+__all__ = ["GRACE_SECONDS", "HEARTBEAT_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
 #: Grace period of a cancelled call, in seconds; afterwards, the engine abandons the call.
 GRACE_SECONDS = 1.0
 #: Minimum and maximum of the scan interval. A scan costs time, but it is also the heartbeat of the loop.
 _LEAST_SECONDS = 0.002
-_MOST_SECONDS = 0.1
+HEARTBEAT_SECONDS = 0.1
 #: If a scan is late by this number of seconds, the loop was blocked.
 _STALL_SECONDS = 0.1
 
@@ -67,7 +67,7 @@ class Slot:
         self.attempted = 0.0
 
     def call(self, row: Any = None) -> Call:
-        """Return the current call; ``row`` avoids that the call creates its row again."""
+        """Return the current call; with ``row``, the call need not read its row from the batch."""
         if self.made is None:
             assert self.batch is not None
             self.made = Call(self.batch, self.index, row)
@@ -126,7 +126,7 @@ class Sweeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slots = slots
-        self._rest = min(_MOST_SECONDS, shortest or math.inf)
+        self._rest = min(HEARTBEAT_SECONDS, shortest or math.inf)
         self._abandon = abandon
         self._beat = beat
         self._clock = clock

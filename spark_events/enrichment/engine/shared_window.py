@@ -29,6 +29,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from spark_events.enrichment.engine.deadlines import HEARTBEAT_SECONDS
 from spark_events.enrichment.engine.window import LEAST_CALLS, Window, are_instant
 from spark_events.enrichment.settings import Auto
 
@@ -38,8 +39,6 @@ __all__ = ["SharedWindow"]
 _HEADER, _VERSION = struct.Struct("<QII"), struct.Struct("<Q")
 #: A process checks the version after 2 answers, or after 1/8 of its unreported answers if that is more.
 _CHECK_AFTER, _CHECK_SHARE = 2, 8
-#: Longest delay of a report in seconds: the interval of the heartbeat.
-_LONGEST_DELAY = 0.1
 #: Number of attempts to lock the file when a run ends. A process holds the lock for less than a millisecond.
 _ATTEMPTS = 1000
 #: Seconds without a report after which a process no longer counts.
@@ -92,7 +91,7 @@ class _State:
         return {name: max(1, share + left // len(order)) for name, share in shares.items()}
 
     def enter(self, name: str, wanted: float, least: int, now: float) -> _Member:
-        """Add a process, or its latest report, and forget processes that no longer report."""
+        """Add a process or update its report, and remove processes that no longer report."""
         total, members = self.window, self.members
         for other in [other for other, member in members.items() if now - member.seen > _FORGOTTEN]:
             del members[other]
@@ -150,7 +149,7 @@ class SharedWindow:
         return self._state.window.size
 
     def begin(self, now: float) -> None:
-        """Start using the share; an infinite ``now``: too many calls are still in flight, and another call follows."""
+        """Start using the share. If ``now`` is infinite, too many calls are in flight; another call follows."""
         self.latencies.clear()
         self.since, self.need = max(now, self._state.window.since), _CHECK_AFTER
         self._uses_share = now < math.inf
@@ -274,7 +273,8 @@ class SharedWindow:
             return total.timed_out(math.inf)
         if any(total.rejected(math.inf) for _ in range(self._rejected)):
             return True
-        return total.beat(now - _LONGEST_DELAY, 0) or (len(total.latencies) >= total.need and total.turn())
+        # After this delay, every process has reported the answers that end a trial.
+        return total.beat(now - HEARTBEAT_SECONDS, 0) or (len(total.latencies) >= total.need and total.turn())
 
     def _read(self) -> _State:
         header = os.pread(self._file.fileno(), _HEADER.size, 0).ljust(_HEADER.size, b"\0")
