@@ -17,7 +17,7 @@ LIMIT = 2_000
 # On a slow machine, the first batch may be overdue at another location. The tests wait for these locations.
 PLACES = {
     "source": "waiting in HangingFileSystem.block, looking for new data",
-    "python": "waiting in Python at control.py:",
+    "python": "waiting in Python at hangs.py:",
     "commit": "waiting in HangingFileSystem.block, committing",
     "task": "has 0 of 1 task done, 1 running, 0 waiting; task 0 on executor driver",
 }
@@ -90,9 +90,9 @@ def test_the_event_names_the_location(run: Run, name: str) -> None:
 def test_a_foreach_batch_has_its_line(run: Run) -> None:
     """The event of a hanging foreachBatch contains the innermost line of the user's Python and the stack."""
     attributes = run.seen["python"]["attributes"]  # type: ignore[attr-defined]
-    assert attributes["spark.deadline.location"].endswith("in wait_until_received")
     line = line_of("hangs.py", "# the place")
-    assert f"hangs.py:{line} in sleep_until\n" in attributes["spark.deadline.stack"]
+    assert attributes["spark.deadline.location"] == f"hangs.py:{line} in wait_for"
+    assert f"hangs.py:{line} in wait_for\n" in attributes["spark.deadline.stack"]
     assert attributes["spark.deadline.stack"].endswith("in wait_in_python")
 
 

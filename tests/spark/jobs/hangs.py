@@ -1,6 +1,7 @@
 """Work that hangs until the test ends the wait: in a source, a foreachBatch, a task and a commit."""
 
 import os
+from threading import Thread
 from typing import Any
 
 from control import FOLDER, announce, put, received, wait_until_received
@@ -25,13 +26,15 @@ def start(writer: Any, name: str, checkpoint: str = "file") -> Any:
     return options.start()
 
 
-def sleep_until(word: str) -> int:
-    wait_until_received(word)  # the place
-    return 1
-
-
 def wait_in_python(_: DataFrame, __: int) -> None:
-    sleep_until("release-python")
+    # A thread looks for the file, so that this one has the same line at any time.
+    waiting = Thread(target=wait_until_received, args=("release-python",))
+    waiting.start()
+    wait_for(waiting)
+
+
+def wait_for(thread: Thread) -> None:
+    thread.join()  # the place
 
 
 def value(n: int) -> int:
