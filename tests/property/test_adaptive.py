@@ -95,12 +95,17 @@ def test_a_limit_of_the_job_is_used_up(limit: int, processes: int) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 4])
-@pytest.mark.parametrize(("latency", "spread"), [(0.03, 0.8), (0.3, 0.6), (1, 0.3), (2, 0.5)])
-def test_different_latencies_do_not_prevent_a_large_window(latency: float, spread: float, processes: int) -> None:
+@pytest.mark.parametrize(
+    ("latency", "capacity", "spread", "seed"),
+    [(0.03, 100, 0.8, 0), (0.05, 200, 0.8, 32), (0.3, 100, 0.6, 0), (1, 100, 0.3, 0), (2, 100, 0.5, 0)],
+)
+def test_different_latencies_do_not_prevent_a_large_window(
+    latency: float, capacity: int, spread: float, seed: int, processes: int
+) -> None:
     """The window grows to the capacity although some calls of each trial take much longer than others."""
-    service = Service(latency=((0, latency),), capacity=((0, 100),), spread=spread)
+    service = Service(latency=((0, latency),), capacity=((0, capacity),), spread=spread, seed=seed)
     rows = 20000 if latency < 1 else 7500
-    best = outcome(dataclasses.replace(service), rows, max_in_flight=100)
+    best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
     assert outcome(service, rows, processes=processes, one_executor=processes > 1).goodput >= 0.7 * best.goodput
 
 

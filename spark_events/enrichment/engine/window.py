@@ -153,9 +153,9 @@ class Window:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # After two latencies, more than a quarter of the calls have ended, unless the window is too large. Half of the
-        # calls would be too strict if the latencies differ.
-        return len(self.latencies) <= self.size / 4 and self._give_up()
+        # After two latencies, more than an eighth of the calls have ended, unless the window is too large. A larger part
+        # would be too strict if the latencies differ.
+        return len(self.latencies) <= self.size / 8 and self._give_up()
 
     def leave(self) -> None:
         """Do nothing; only a shared window has a share to give up."""
