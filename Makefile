@@ -85,7 +85,7 @@ screenshots: browser ## make the screenshots of the documentation site and of RE
 # Spark. They are distributed by file to more processes than CI has cores (two), because many tests wait for time limits or
 # for other processes. The order of the files is that of tests/order.py, which also requires that tests with Spark are in
 # SPARK_TESTS.
-WORKERS ?= 5
+WORKERS ?= 6
 SPARK_WORKERS ?= 3
 DISTRIBUTED = -q --dist loadfile --no-loadscope-reorder
 SPARK_TESTS = tests/spark tests/faults
