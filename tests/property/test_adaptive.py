@@ -40,6 +40,7 @@ CASES = {
     "one millisecond": (Service(capacity=((0, 8),), latency=((0, 0.001),)), 10000, 1, 0.9),
     "one second": (Service(capacity=((0, 50),), latency=((0, 1),)), 3000, 1, 0.9),
     "two processes": (Service(capacity=TWENTY), 5000, 2, 0.8),
+    "two processes, one millisecond": (Service(capacity=TWENTY, latency=((0, 0.001),), spread=0.4), 20000, 2, 0.75),
     "two processes, 503": (Service(capacity=TWENTY, beyond="reject"), 20000, 2, 0.85),
     "four processes": (Service(capacity=((0, 40),)), 20000, 4, 0.8),
 }

@@ -8,7 +8,7 @@ no knowledge about the destination, such as the base latency of TCP Vegas, which
 Calls by other clients hide the effect of this window: if this executor makes a quarter of all calls, its share of the
 goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
 window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. Calls of
-a few milliseconds require no gain.
+a few milliseconds require little gain.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _COUNTED = 0.75
 #: the minimum gains for a larger window: without and with full signs of an overload, and for an immediate further
 #: growth.
 _PAYS, _PAYS_IN_OVERLOAD, _PAYS_WELL = 0.25, 0.7, 0.7
-#: Mean latency in seconds up to which a queue is harmless, and the minimum gain below it: a larger window may lose
-#: some goodput. 5 ms is CoDel's acceptable queueing delay (RFC 8289).
-_HARMLESS_SECONDS, _PAYS_HARMLESS = 0.005, -0.1
+#: Mean latency in seconds up to which a queue is harmless, and the minimum gain below it. 5 ms is CoDel's acceptable
+#: queueing delay (RFC 8289).
+_HARMLESS_SECONDS, _PAYS_HARMLESS = 0.005, 0.1
 #: With at least this gain, the latency counts as independent of the window.
 _NO_EFFECT = 0.9
 #: Growth of the stored lowest latency, if a smaller window does not lower a high latency.
@@ -153,8 +153,8 @@ class Window:
         """End the trial of a larger window whose calls take far longer; return whether the window has changed."""
         if self._other is None or self.size < self._other[0] or now - self.since < _STUCK * self.latency:
             return False
-        # After two latencies, more than an eighth of the calls have ended, unless the window is too large. A larger part
-        # would be too strict if the latencies differ.
+        # After two latencies, more than an eighth of the calls have ended, unless the window is too large. A larger
+        # fraction would be too strict if the latencies differ.
         return len(self.latencies) <= self.size / 8 and self._give_up()
 
     def leave(self) -> None:
