@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import text_of
@@ -21,6 +22,8 @@ _MOST_TEXT = 2000
 _LONGEST_LINGER = 60.0
 #: Upper limit for the pause that a destination requests, in seconds.
 _LONGEST_PAUSE = 3600.0
+
+_LOG = logging.getLogger(__name__)
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
@@ -64,21 +67,39 @@ _no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:
-    """Return the maximum batch size that the reporter's class sets; None if unset or invalid."""
-    try:
-        most = reporter.max_batch_size
-    except Exception:
-        return None
-    return min(most, _MOST) if type(most) is int and most > 0 else None
+    """Return the maximum batch size that the reporter sets; None if it is unset, or invalid, which is logged."""
+    most = _attribute(reporter, "max_batch_size")
+    if type(most) is int and most > 0:
+        return min(most, _MOST)
+    if most is not None:
+        _reject(reporter, "max_batch_size", most, "a whole number above 0")
+    return None
 
 
 def linger_of(reporter: Reporter) -> float:
-    """Return the linger time that the reporter's class sets, in seconds; 0 if unset or invalid."""
+    """Return the linger time that the reporter sets, in seconds; 0 if it is unset, or invalid, which is logged."""
+    linger = _attribute(reporter, "linger")
+    if is_seconds(linger) and linger >= 0:
+        return float(min(linger, _LONGEST_LINGER))
+    if linger is not None:
+        _reject(reporter, "linger", linger, "seconds, 0 or more")
+    return 0.0
+
+
+def _attribute(reporter: Reporter, name: str) -> Any:
     try:
-        linger = reporter.linger
-    except Exception:
-        return 0.0
-    return float(min(linger, _LONGEST_LINGER)) if is_seconds(linger) and linger > 0 else 0.0
+        return getattr(reporter, name)
+    except Exception as error:
+        _LOG.warning(
+            "%s: reading %s failed, so its default applies: %s", type(reporter).__name__, name, describe(error)
+        )
+        return None
+
+
+def _reject(reporter: Reporter, name: str, value: Any, allowed: str) -> None:
+    _LOG.warning(
+        "%s: %s is %s; allowed: %s; the default applies", type(reporter).__name__, name, text_of(value, 100), allowed
+    )
 
 
 def asked_pause(error: BaseException) -> float | None:

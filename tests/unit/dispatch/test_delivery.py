@@ -547,7 +547,7 @@ def test_the_rest_of_a_full_batch_does_not_linger(start: Start) -> None:
 
 
 def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> None:
-    """The reporter's own linger time applies unless ``batch.linger`` is set. An invalid linger time is ignored."""
+    """The reporter's own linger time applies unless ``batch.linger`` is set. An invalid linger time does not apply."""
 
     class Patient(FaultyReporter):
         linger = _LONGER_THAN_ANY_TEST
