@@ -135,7 +135,7 @@ def _compare(service: Service, name: str, case: _Case) -> None:
     ours, others = [], []
     for _ in range(_ROUNDS):
         others.append((case.rate, 1.0, 0) if case.rate else service.run(case, fixed))
-        ours.append(service.run(case, "auto"))
+        ours.append(service.run(case, f"auto-{1 if case.one_executor else case.clients}"))
     goodput, other = (statistics.median(one[0] for one in runs) for runs in (ours, others))
     print(
         f"{name}: {goodput / other:.2f} of {reference} ({goodput:.0f} of {other:.0f} rows/s), "
@@ -147,7 +147,11 @@ def _compare(service: Service, name: str, case: _Case) -> None:
 def _client(url: str, rows: int, setting: str, executor_directory: str = "") -> None:
     """Call the service for rows with an engine, and print the number of rows without an answer.
 
-    ``executor_directory`` is the local directory of the executor to which this process belongs.
+    Args:
+        url: address of the service.
+        rows: number of rows.
+        setting: number of calls in flight; "auto-2": adapted, one of two executors.
+        executor_directory: local directory of the executor to which this process belongs.
     """
     import aiohttp
 
@@ -169,8 +173,9 @@ def _client(url: str, rows: int, setting: str, executor_directory: str = "") -> 
 
     if executor_directory:
         current_process().directory = Path(executor_directory)
-    given: Any = "auto" if setting == "auto" else int(setting)
-    plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null")
+    kind, _, executors = setting.partition("-")
+    given: Any = kind if executors else int(setting)
+    plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null").for_executor(int(executors or 1))
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
     parts = [range(start, min(start + 1000, rows)) for start in range(0, rows, 1000)]
     chunks = (Chunk(part, lambda index, part=part: str(part[index]), 100 * len(part)) for part in parts)  # type: ignore[misc]

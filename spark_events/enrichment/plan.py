@@ -14,6 +14,9 @@ from spark_events.errors import InvalidPlanError
 
 __all__ = ["Plan"]
 
+#: Minimum number of calls in flight with which an executor starts. With fewer calls, the window grows too slowly.
+_LEAST_INITIAL = 8
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
@@ -75,6 +78,14 @@ class Plan:
         if isinstance(given, int):
             return Auto(given, given, given)
         return given if isinstance(given, Auto) else Auto()
+
+    def for_executor(self, executors: int) -> Plan:
+        """Return the plan of one of the job's executors, which together start with ``Auto.initial`` calls in flight."""
+        window = self.window
+        if executors == 1 or window.min == window.max:
+            return self
+        initial = max(window.initial // executors, min(window.initial, _LEAST_INITIAL), window.min)
+        return dataclasses.replace(self, max_in_flight=dataclasses.replace(window, initial=initial))
 
     @property
     def wants_context(self) -> bool:

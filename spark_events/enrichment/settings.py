@@ -148,7 +148,8 @@ class Auto:
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the first number. If necessary, the default is adjusted to ``min`` and ``max``.
+        initial: the first number, divided among the executors that run when the batch starts, but at least 8 per
+            executor. If necessary, the default is adjusted to ``min`` and ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.

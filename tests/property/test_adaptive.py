@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 
 import pytest
@@ -39,23 +40,31 @@ CASES = {
     "very different latencies": (Service(capacity=TWENTY, spread=0.8), 5000, 1, 0.85),
     "one millisecond": (Service(capacity=((0, 8),), latency=((0, 0.001),)), 10000, 1, 0.9),
     "one second": (Service(capacity=((0, 50),), latency=((0, 1),)), 3000, 1, 0.9),
-    "two processes": (Service(capacity=TWENTY), 5000, 2, 0.8),
-    "two processes, one millisecond": (Service(capacity=TWENTY, latency=((0, 0.001),), spread=0.4), 20000, 2, 0.75),
-    "two processes, 503": (Service(capacity=TWENTY, beyond="reject"), 20000, 2, 0.85),
+    "two processes": (Service(capacity=TWENTY), 5000, 2, 0.9),
+    "two processes, one millisecond": (Service(capacity=TWENTY, latency=((0, 0.001),), spread=0.4), 20000, 2, 0.8),
+    "two processes, 503": (Service(capacity=TWENTY, beyond="reject"), 20000, 2, 0.9),
     "four processes": (Service(capacity=((0, 40),)), 20000, 4, 0.8),
 }
+
+
+@functools.cache
+def best_of(name: str, processes: int) -> float:
+    """Return the goodput of the best fixed window, which the processes share equally."""
+    service, rows, _, _ = CASES[name]
+    return max(
+        outcome(
+            dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes
+        ).goodput
+        for size in (10, 20, 40)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> None:
     """With an adaptive window, no row is lost, few calls are rejected, and the goodput is close to the optimum."""
     service, rows, processes, least = CASES[name]
-    best = max(
-        outcome(dataclasses.replace(service), rows, processes=processes, seconds=60, max_in_flight=size // processes)
-        for size in (10, 20, 40)
-    )
     found = outcome(dataclasses.replace(service), rows, processes=processes)
-    assert found.goodput >= least * best.goodput
+    assert found.goodput >= least * best_of(name, processes)
     assert found.calls <= 1.12
     assert found.failed == 0
 
@@ -67,9 +76,8 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
 def test_processes_of_one_executor_find_the_window_together(name: str, processes: int) -> None:
     """Several processes with a shared window are nearly as good as the best fixed window."""
     service, rows, _, _ = CASES[name]
-    best = max(outcome(dataclasses.replace(service), rows, seconds=60, max_in_flight=size) for size in (10, 20, 40))
     found = outcome(dataclasses.replace(service), rows, processes=processes, one_executor=True)
-    assert found.goodput >= 0.85 * best.goodput
+    assert found.goodput >= 0.85 * best_of(name, 1)
     assert found.calls <= 1.1
     assert found.failed == 0
 
@@ -194,7 +202,7 @@ def test_processes_share_a_reported_limit(name: str) -> None:
     service, rows, allowed = REPORTED[name]
     found = outcome(dataclasses.replace(service), rows, processes=4, reporting=True)
     assert found.goodput >= 0.95 * allowed
-    assert found.calls <= (1.35 if name == "seconds" else 1.1)
+    assert found.calls <= (1.25 if name == "seconds" else 1.1)
     assert found.failed == 0
 
 

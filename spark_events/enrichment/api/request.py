@@ -18,7 +18,7 @@ from spark_events.enrichment.api.schema import (
     output_of,
 )
 from spark_events.enrichment.driver.package_distribution import ship
-from spark_events.enrichment.driver.rate import check_tasks, limits_of, sharing_tasks
+from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_settings
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
@@ -88,6 +88,7 @@ class Request:
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)
+        plan = plan.for_executor(executors_of(ordered, tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, tasks)
 
     def definition(self) -> Definition:

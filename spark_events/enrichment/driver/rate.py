@@ -122,6 +122,22 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
     return tasks
 
 
+def executors_of(df: DataFrame, tasks: int | None) -> int:
+    """Return the number of executors that run the tasks; 1 on Connect, which has no API for this number.
+
+    Executors that Spark adds later do not count.
+
+    Args:
+        df: the DataFrame.
+        tasks: number of tasks that run concurrently; None: unknown.
+    """
+    if is_connect(df) or is_local(df):
+        return 1
+    # The status contains the driver.
+    executors = max(1, int(df.sparkSession.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1)
+    return executors if tasks is None else min(executors, tasks)
+
+
 def _slots_of_connect(df: DataFrame) -> int:
     """Return the current number of task slots of a Connect server.
 

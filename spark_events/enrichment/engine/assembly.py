@@ -42,7 +42,7 @@ class Definition:
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
             gate, of the allowed rate, of the reported quota, and of the rate limit with the rate: consecutive tasks of
-            this process share them. All tasks of the executor share the window with its bounds.
+            this process share them. All tasks of the executor share the window with its smallest and largest size.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key under which the open resource is stored.
@@ -86,6 +86,7 @@ def assemble(
     if plan.circuit_breaker is not None:
         config = plan.circuit_breaker
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
+    bounds = plan.window
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
     attempts = CallAttempts(
         plan,
@@ -97,7 +98,9 @@ def assemble(
         counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         quota,
-        process.windows.get((definition.calls, plan.window), lambda: _window(plan.window, definition, process, clock)),
+        process.windows.get(
+            (definition.calls, bounds.min, bounds.max), lambda: _window(bounds, definition, process, clock)
+        ),
         share,
         clock,
     )
@@ -131,7 +134,8 @@ def _window(
 ) -> Window | SharedWindow:
     if process.directory is None or bounds.min == bounds.max:
         return Window(bounds)
-    name = hashlib.sha256(repr((__version__, definition.calls, bounds)).encode()).hexdigest()[:32]
+    # The first size differs between batches if the number of executors changes.
+    name = hashlib.sha256(repr((__version__, definition.calls, bounds.min, bounds.max)).encode()).hexdigest()[:32]
     path = process.directory / f"spark-events-window-{name}"
     try:
         return SharedWindow(bounds, path, clock)

@@ -139,6 +139,14 @@ def with_one_executor() -> dict[str, Any]:
     return {}
 
 
+def adapted() -> dict[str, Any]:
+    """Enrich 11 rows on each executor with the default limits."""
+    limits = Limits(timeout=None, total_timeout=None)
+    rows = spark.range(0, 22, 1, 2)
+    made = enrich_batch(rows, lookup, output="name string, score double", resource=opener(port), limits=limits)
+    return {"rows": made.count()}
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "stream": lambda: enriched_stream("stream"),
     "leased": lambda: enriched_stream("leased", max_in_flight_job=4, budget=Budget(60_000, cost=lambda row: 1)),
@@ -147,6 +155,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "two-results": lambda: replaced("two-results", notify=False),
     "cancelled": lambda: replaced("cancelled", notify=True),
     "rate": with_one_executor,
+    "adapted": adapted,
 }
 wait_for_slots(2)
 # The first enrichment sends the package to the executors.

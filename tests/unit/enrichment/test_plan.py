@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Row
 
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Cache, Retry
+from spark_events.enrichment.settings import Auto, Cache, Retry
 from spark_events.errors import InvalidPlanError
 
 
@@ -165,3 +165,24 @@ def test_the_engine_needs_no_compiled_modules() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("given", "executors", "initial"),
+    [
+        ("auto", 1, 20),
+        ("auto", 2, 10),
+        ("auto", 3, 8),
+        ("auto", 100, 8),
+        (Auto(initial=200), 4, 50),
+        (Auto(initial=3), 2, 3),
+        (Auto(min=15), 2, 15),
+        (Auto(max=4), 2, 4),
+        (30, 2, 30),
+        (Auto(8, 8, 8), 4, 8),
+    ],
+)
+def test_executors_divide_the_first_calls_in_flight(given: Any, executors: int, initial: int) -> None:
+    plan = Plan(one, max_in_flight=given)
+    bounds = plan.window
+    assert plan.for_executor(executors).window == Auto(bounds.min, bounds.max, initial)

@@ -1,0 +1,33 @@
+"""Tests of the window's reaction to a jump of the latency; the simulations of `test_adaptive` test its course."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events.enrichment.engine.window import Window
+from spark_events.enrichment.settings import Auto
+
+
+def after_rounds(*rounds: float) -> list[int]:
+    """Return the sizes of a window with a first size of 200 after rounds whose calls have these latencies."""
+    window, now, sizes = Window(Auto(max=200, initial=200)), 0.0, []
+    for latency in rounds:
+        window.begin(now)
+        window.latencies += [latency] * window.need
+        now += latency
+        window.turn()
+        sizes.append(window.size)
+    return sizes
+
+
+@pytest.mark.parametrize(("jump", "size"), [(90, 21), (25, 40), (5, 89), (3, 127)])
+def test_a_jump_of_the_latency_shrinks_the_window_at_once(jump: float, size: int) -> None:
+    """After a large jump, the window shrinks by its square root; after a smaller jump, by one step."""
+    assert after_rounds(0.03, 0.03, 0.03) == [200, 100, 200]
+    assert after_rounds(0.03, 0.03, 0.03, 0.03 * jump)[-1] == size
+
+
+@pytest.mark.parametrize(("jump", "sizes"), [(90, [21, 13, 21]), (3, [127, 200, 200])])
+def test_the_latency_after_a_large_jump_is_the_new_reference(jump: float, sizes: list[int]) -> None:
+    """After a large jump, the next round is a trial against the smaller window; after a smaller jump, the jump's."""
+    assert after_rounds(0.03, 0.03, 0.03, *[0.03 * jump] * 3)[3:] == sizes
