@@ -175,7 +175,7 @@ def _client(url: str, rows: int, setting: str, executor_directory: str = "") -> 
         current_process().directory = Path(executor_directory)
     kind, _, executors = setting.partition("-")
     given: Any = kind if executors else int(setting)
-    plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null").for_executor(int(executors or 1))
+    plan = Plan(lookup, resource=opened, max_in_flight=given, on_failure="null", executors=int(executors or 1))
     engine = Engine(plan, Definition("calls", "answers", "resource", str(time.monotonic_ns())))
     parts = [range(start, min(start + 1000, rows)) for start in range(0, rows, 1000)]
     chunks = (Chunk(part, lambda index, part=part: str(part[index]), 100 * len(part)) for part in parts)  # type: ignore[misc]

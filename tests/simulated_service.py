@@ -234,11 +234,11 @@ def outcome(
     reporting: bool = False,
     **plan: Any,
 ) -> Outcome:
-    """Simulate worker processes, each in its own executor, that call a service for a number of rows or seconds.
+    """Simulate worker processes that call a service for a number of rows or seconds.
 
-    One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. If ``one_executor``,
-    the processes belong to one executor and share a window. ``idle_processes`` are further processes without rows. With
-    ``reporting``, the calls pass the headers of their answers to the engine.
+    Each process belongs to its own executor. If ``one_executor``, all belong to one executor and share a window. One
+    ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. ``idle_processes`` are further
+    processes without rows. With ``reporting``, the calls pass the headers of their answers to the engine.
     """
     random.seed(service.seed)
     fn = service.reporting if reporting else service.call
@@ -282,7 +282,7 @@ async def _simulate(
             over.set()
 
     for number in range(processes + idle_processes):
-        made = Plan(fn, **plan).for_executor(processes if executor_directory is None else 1)
+        made = Plan(fn, executors=processes if executor_directory is None else 1, **plan)
         counts = EngineCounts()
         counted.append(counts)
         signals = Signals(0, lambda: None, lambda: None, fail)

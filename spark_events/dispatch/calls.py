@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -67,22 +68,22 @@ _no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:
-    """Return the maximum batch size that the reporter sets; None if it is unset, or invalid, which is logged."""
+    """Return the maximum batch size that the reporter sets; None if it is unset, or invalid, which is logged once."""
     most = _attribute(reporter, "max_batch_size")
     if type(most) is int and most > 0:
         return min(most, _MOST)
     if most is not None:
-        _reject(reporter, "max_batch_size", most, "a whole number above 0")
+        _ignore(type(reporter), "max_batch_size", f"is {_shown(most)}; allowed: a whole number above 0")
     return None
 
 
 def linger_of(reporter: Reporter) -> float:
-    """Return the linger time that the reporter sets, in seconds; 0 if it is unset, or invalid, which is logged."""
+    """Return the linger time that the reporter sets, in seconds; 0 if it is unset, or invalid, which is logged once."""
     linger = _attribute(reporter, "linger")
     if is_seconds(linger) and linger >= 0:
         return float(min(linger, _LONGEST_LINGER))
     if linger is not None:
-        _reject(reporter, "linger", linger, "seconds, 0 or more")
+        _ignore(type(reporter), "linger", f"is {_shown(linger)}; allowed: seconds, 0 or more")
     return 0.0
 
 
@@ -90,16 +91,19 @@ def _attribute(reporter: Reporter, name: str) -> Any:
     try:
         return getattr(reporter, name)
     except Exception as error:
-        _LOG.warning(
-            "%s: reading %s failed, so its default applies: %s", type(reporter).__name__, name, describe(error)
-        )
+        # The text of the error may contain secrets.
+        _ignore(type(reporter), name, f"raises {type(error).__name__} when it is read")
         return None
 
 
-def _reject(reporter: Reporter, name: str, value: Any, allowed: str) -> None:
-    _LOG.warning(
-        "%s: %s is %s; allowed: %s; the default applies", type(reporter).__name__, name, text_of(value, 100), allowed
-    )
+def _shown(value: Any) -> str:
+    return repr(value) if type(value) in (int, float, bool) else f"of type {type(value).__name__}"
+
+
+@functools.lru_cache(maxsize=100)
+def _ignore(kind: type[Reporter], attribute: str, why: str) -> None:
+    """Log a problem once, because the attributes are read for every batch."""
+    _LOG.warning("reporter class %s: %s is ignored: it %s; correct the class", kind.__name__, attribute, why)
 
 
 def asked_pause(error: BaseException) -> float | None:

@@ -33,6 +33,7 @@ class Plan:
             are discarded when their task ends.
         batch_size: maximum number of rows in one call.
         model: the class passed as ``output``; None: the function returns mappings.
+        executors: number of executors that divide the first number of calls in flight.
 
     Raises:
         InvalidPlanError: when a function or a combination of values is invalid.
@@ -58,6 +59,7 @@ class Plan:
     buffer_bytes: int = 64 * 1024 * 1024
     ordered: bool = True
     model: type | None = None
+    executors: int = 1
 
     def __post_init__(self) -> None:
         check_function(self.fn, bulk=self.batch_size is not None)
@@ -79,13 +81,14 @@ class Plan:
             return Auto(given, given, given)
         return given if isinstance(given, Auto) else Auto()
 
-    def for_executor(self, executors: int) -> Plan:
-        """Return the plan of one of the job's executors, which together start with ``Auto.initial`` calls in flight."""
+    @property
+    def executor_window(self) -> Auto:
+        """Bounds for one executor, whose first number of calls in flight is its part of the job's."""
         window = self.window
-        if executors == 1 or window.min == window.max:
-            return self
-        initial = max(window.initial // executors, min(window.initial, _LEAST_INITIAL), window.min)
-        return dataclasses.replace(self, max_in_flight=dataclasses.replace(window, initial=initial))
+        if window.min == window.max:
+            return window
+        initial = max(window.initial // self.executors, min(window.initial, _LEAST_INITIAL), window.min)
+        return dataclasses.replace(window, initial=initial)
 
     @property
     def wants_context(self) -> bool:

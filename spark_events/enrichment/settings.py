@@ -148,8 +148,9 @@ class Auto:
     Args:
         min: the smallest number.
         max: the largest number.
-        initial: the first number, divided among the executors that run when the batch starts, but at least 8 per
-            executor. If necessary, the default is adjusted to ``min`` and ``max``.
+        initial: the first number of the job, divided among the executors that run when the function is called. Each
+            executor gets at least 8, or all of ``initial`` if that is less. If necessary, the default is adjusted to
+            ``min`` and ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.

@@ -53,11 +53,12 @@ class Reporter(abc.ABC):
     Attributes:
         max_batch_size: maximum number of events per call of ``report``, if lower than ``batch.size``. None: only
             ``batch.size`` applies. Timeouts, exceptions and counters apply to a whole call, so a destination that
-            accepts one event per request should use 1. May change between calls; a value that is not a positive number
-            counts as None.
+            accepts one event per request should use 1. May change between calls. An invalid value is logged and
+            ignored.
         linger: how long an event may wait for further events before ``report`` is called, in seconds, unless
-            ``batch.linger`` is set. Set it if the cost per call is much higher than the cost per event. Events of
-            severity WARN or higher, and events that Spark waits for, are delivered without this wait.
+            ``batch.linger`` is set. Set it if the cost per call is much higher than the cost per event. An
+            invalid value is logged and ignored. Events of severity WARN or higher, and events that Spark waits for, are
+            delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
     """

@@ -88,7 +88,7 @@ class Request:
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)
-        plan = plan.for_executor(executors_of(ordered, tasks))
+        plan = dataclasses.replace(plan, executors=executors_of(ordered, tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, tasks)
 
     def definition(self) -> Definition:

@@ -123,9 +123,10 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
 
 
 def executors_of(df: DataFrame, tasks: int | None) -> int:
-    """Return the number of executors that run the tasks; 1 on Connect, which has no API for this number.
+    """Return the number of executors that can run the tasks now, at least 1.
 
-    Executors that Spark adds later do not count.
+    The result is 1 in local mode, on Connect, which has no API for this number, and before the first executor has
+    registered.
 
     Args:
         df: the DataFrame.
@@ -133,7 +134,7 @@ def executors_of(df: DataFrame, tasks: int | None) -> int:
     """
     if is_connect(df) or is_local(df):
         return 1
-    # The status contains the driver.
+    # The map also has an entry for the driver.
     executors = max(1, int(df.sparkSession.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1)
     return executors if tasks is None else min(executors, tasks)
 

@@ -42,7 +42,8 @@ class Definition:
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
             gate, of the allowed rate, of the reported quota, and of the rate limit with the rate: consecutive tasks of
-            this process share them. All tasks of the executor share the window with its smallest and largest size.
+            this process share them. All tasks of the executor share the window; its key is this digest with the
+            smallest and the largest size.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key under which the open resource is stored.
@@ -86,7 +87,7 @@ def assemble(
     if plan.circuit_breaker is not None:
         config = plan.circuit_breaker
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
-    bounds = plan.window
+    bounds = plan.executor_window
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
     attempts = CallAttempts(
         plan,
@@ -134,7 +135,7 @@ def _window(
 ) -> Window | SharedWindow:
     if process.directory is None or bounds.min == bounds.max:
         return Window(bounds)
-    # The first size differs between batches if the number of executors changes.
+    # The name excludes the first size, which changes with the number of executors.
     name = hashlib.sha256(repr((__version__, definition.calls, bounds.min, bounds.max)).encode()).hexdigest()[:32]
     path = process.directory / f"spark-events-window-{name}"
     try:

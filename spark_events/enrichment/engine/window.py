@@ -61,7 +61,8 @@ _SETTLES = 0.25
 _STUCK = 2.0
 #: If the cost of a call changes by more than this value, the window is compared immediately.
 _JUMP = 0.25
-#: If the cost of a call grows by more than this value, a factor of four, the window shrinks by the square root at once.
+#: If the cost of a call grows by more than this value (a factor of four), the window shrinks without a trial, by the
+#: square root of the growth.
 _LARGE_JUMP = math.log(4)
 
 
@@ -230,12 +231,12 @@ class Window:
             self._direction = 1 if cost < before else -1
             self._step = max(self._step, min(_CHAINED_STEP, abs(cost - before) / 2))
             self._rest = self._failed = 0
-        if before is not None and cost - before > _LARGE_JUMP:
-            # Steps of a factor of two, each as long as the slow calls, would take too long. The square root is exact
-            # if the latency grows with the square of an overload, and smaller than necessary if calls queue.
-            self._set(self.size * math.exp((before - cost) / 2))
-            self._cost = None
-            return
+            if cost - before > _LARGE_JUMP:
+                # Each trial would last as long as the slow calls. If the latency grows with the square of the overload,
+                # the square root is exact. If calls queue, the window stays too large, and trials shrink it further.
+                self._set(self.size * math.exp((before - cost) / 2))
+                self._cost = None
+                return
         if self._rested >= self._rest:
             self._try(max(self._step, _SIGNIFICANT * error))
 

@@ -183,6 +183,6 @@ def test_the_engine_needs_no_compiled_modules() -> None:
     ],
 )
 def test_executors_divide_the_first_calls_in_flight(given: Any, executors: int, initial: int) -> None:
-    plan = Plan(one, max_in_flight=given)
-    bounds = plan.window
-    assert plan.for_executor(executors).window == Auto(bounds.min, bounds.max, initial)
+    """Each executor starts with at least 8 calls, or with all if there are fewer; fixed numbers stay unchanged."""
+    plan = Plan(one, max_in_flight=given, executors=executors)
+    assert plan.executor_window == Auto(plan.window.min, plan.window.max, initial)
