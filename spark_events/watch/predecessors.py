@@ -74,7 +74,9 @@ class Predecessors:
         self._found = found
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        #: Folder with the mark of this run, until the mark is deleted.
         self._own: SpoolFolder | None = None
+        self._unmarking = threading.Lock()
 
     def begin(self, start: ApplicationStart) -> None:
         """Start looking for lost runs of this application. Further calls have no effect."""
@@ -89,10 +91,12 @@ class Predecessors:
         self._over.set()
 
     def join(self) -> None:
-        """Wait a short time until this run is stored as ended."""
+        """Store that this run has ended; wait a short time for the thread."""
         self._over.set()
         if self._thread is not None:
+            # The thread may wait for a database for longer than this.
             self._thread.join(_END_SECONDS)
+            self._unmark()
 
     def _run(self, start: ApplicationStart) -> None:
         try:
@@ -103,17 +107,26 @@ class Predecessors:
         pause = 0.0
         while not self._over.wait(pause):
             pause = _TOUCH_SECONDS
-            if self._own is not None:
+            own = self._own
+            if own is not None:
                 with contextlib.suppress(OSError):
-                    os.utime(self._own.folder / _START)
+                    os.utime(own.folder / _START)
             elif not self._databases:
                 return
             for database in [*self._databases]:
                 pause = min(pause, self._in_database(database, start))
-        if self._own is not None:
-            with contextlib.suppress(OSError):
-                (self._own.folder / _START).unlink(missing_ok=True)
-                self._own.delete()
+        self._unmark()
+
+    def _unmark(self) -> None:
+        """Delete the mark of this run, unless it is already deleted."""
+        with self._unmarking:
+            own, self._own = self._own, None
+        if own is not None:
+            try:
+                (own.folder / _START).unlink(missing_ok=True)
+                own.delete()
+            except OSError as error:
+                _LOG.warning("cannot delete %s, so the next run reports this run as LOST: %s", own.folder, error)
 
     def _in_spool(self, start: ApplicationStart) -> Iterator[tuple[ApplicationStart, int]]:
         """Yield the lost runs and the time at which each was last alive; mark this run as running."""

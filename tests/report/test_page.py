@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+from reporters.peers.processes import missing
 
 from report.stories import MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of
@@ -19,16 +22,16 @@ from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
 from spark_events.report.serve import ReportServer
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium; run: make browser")
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
+    if BROWSER is None:
+        missing("no Chromium: run `make browser`")
+    with sync_playwright() as playwright:
         # Disable Chromium's sandbox, which does not work as root. Most containers run as root.
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield browser
@@ -162,7 +165,7 @@ def is_end(event: Event) -> bool:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_accessibility(opened: Open, day: tuple[Sequence[Event], EventReport], scheme: str, width: int) -> None:
     """axe finds no violation on the page or in the dialog of a failure, and no element is wider than the window."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = Axe()
     page = opened(day[1], width, 740, color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -282,7 +285,7 @@ def test_live(opened: Open) -> None:
         app.status("FAILED", START + MINUTE)
         server._valid_until = 0.0
         # Poll in the test: the page's policy forbids the `eval` that wait_for_function needs.
-        sync_api.expect(outcome).to_have_text("FAILED", timeout=60_000)
+        expect(outcome).to_have_text("FAILED", timeout=60_000)
     finally:
         server.shutdown()
         server.server_close()

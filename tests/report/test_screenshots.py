@@ -6,14 +6,9 @@ import shutil
 import struct
 from pathlib import Path
 
-import pytest
+from reporters.peers.processes import missing
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
-screenshots = pytest.importorskip("website.screenshots")
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    reason="no Chromium; run: make browser",
-)
+from website import screenshots
 
 
 def size_of(picture: Path) -> tuple[int, int]:
@@ -24,6 +19,8 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 def test_pictures_of_page_and_terminal(tmp_path: Path) -> None:
     """The picture of the page has the requested size. More lines make the picture of the terminal taller."""
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        missing("no Chromium: run `make browser`")
     day = tmp_path / "day.jsonl"
     screenshots.generated_day(day)
     with screenshots.browser() as chromium:

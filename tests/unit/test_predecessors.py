@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ import pytest
 from fakes import FakeDriver, application_end, application_start, eventually, goodbye, hello, read_events
 
 from spark_events.bridge.records import ApplicationStart
+from spark_events.config import Secret
+from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.watch.lost import lost_event
+from spark_events.watch.predecessors import Predecessors
 
 NOW = time.time_ns() // 1_000_000
 
@@ -119,7 +123,6 @@ def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_unique", [True, False])
 def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique: bool) -> None:
     """A lost run is reported at once if its name is unique, otherwise when its heartbeats are overdue."""
-    pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path) | {"events.heartbeat.interval": "500ms"}
     if is_unique:
         settings |= {"events.heartbeat.interval": "1h", "events.application.unique": "true"}
@@ -137,7 +140,6 @@ def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique:
 
 def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:
     """Without heartbeats, another application of the same name is not reported, because nothing proves its loss."""
-    pytest.importorskip("sqlalchemy")
     settings = in_database(tmp_path)
     with driver(tmp_path, settings) as other:
         other.await_answer("ack", through=other.send_records(start("other")))
@@ -146,3 +148,16 @@ def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) 
             ends(made)
         ends(other)
     assert lost(tmp_path) == []
+
+
+def test_a_database_that_does_not_answer_does_not_keep_a_run_marked_as_running(tmp_path: Path) -> None:
+    """A run that ends while its thread waits for the database is not LOST for the next run."""
+    begun = ApplicationStart(app_id="app", app_name="shop", attempt_id=None, user="", time=NOW, spark_version="")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = Secret(f"postgresql+psycopg://user@127.0.0.1:{server.getsockname()[1]}/events")
+        run = Predecessors(tmp_path, [DatabaseConfig(url)], False, "", lambda _: None)
+        run.begin(begun)
+        with server.accept()[0]:  # the connection of the thread, which now waits for the first answer
+            assert len(list(tmp_path.rglob("start.json"))) == 1
+            run.join()
+            assert list(tmp_path.rglob("*")) == []

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
+
+_LOG = logging.getLogger(__name__)
 
 
 def driver_identity(pid: int) -> str:
@@ -118,6 +121,7 @@ class SpoolFolders:
         self._parent = directory / f"{readable}-{digest}"
         self._prefix = quote(reporter, safe="")
         self._driver = driver
+        self._skipped: set[Path] = set()
 
     def claim_own(self) -> SpoolFolder:
         """Acquire a file: the file that this driver used before, else the newest free file, else a new file."""
@@ -136,10 +140,16 @@ class SpoolFolders:
     def claim_dead(self) -> Iterator[SpoolFolder]:
         """Yield the files of dead owners, oldest first; acquire each file before yielding it."""
         for one in self._found():
-            # Skip a file that cannot be locked, for example a file of another user.
-            with contextlib.suppress(OSError):
-                if not one.is_needed_by_another(self._driver) and one.acquire():
-                    yield one
+            try:
+                is_free = not one.is_needed_by_another(self._driver) and one.acquire()
+            except OSError as error:
+                # For example a file of another user.
+                if one.path not in self._skipped:
+                    self._skipped.add(one.path)
+                    _LOG.warning("cannot lock %s of an earlier run, so it is skipped: %s", one.path, error)
+                continue
+            if is_free:
+                yield one
 
     def _found(self) -> list[SpoolFolder]:
         pattern = re.compile(rf"({re.escape(self._prefix)}\.\d+)(?:\.lock)?")

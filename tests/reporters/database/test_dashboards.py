@@ -21,6 +21,7 @@ from report.stories import MINUTE, busy_day
 from reporters.database.databases import OfPostgreSQL
 from reporters.peers.otlp import BINARY
 from reporters.peers.postgresql import PASSWORD, PostgreSQL
+from reporters.peers.processes import missing
 from spark_events import Severity
 from spark_events.cli import main
 from spark_events.config import Secret
@@ -332,7 +333,7 @@ def test_a_collector_accepts_the_example_s_configuration(tmp_path: Path) -> None
     In the test, a file exporter replaces the OTLP/HTTP exporter.
     """
     if not BINARY.exists():
-        pytest.skip("no OpenTelemetry Collector: run `make collector`")
+        missing("no OpenTelemetry Collector: run `make collector`")
     config = yaml.safe_load((EXAMPLE / "collector.yaml").read_text(encoding="utf-8"))
     pipeline = config["service"]["pipelines"]["logs"]
     assert pipeline["exporters"] == list(config["exporters"]) == ["otlphttp/loki"]

@@ -6,7 +6,6 @@ The parser runs on the Node that Playwright includes. No Loki runs the queries.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from importlib.util import find_spec
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import ROOT
+
+from reporters.peers.processes import missing
 
 GRAFANA = ROOT / "dashboards" / "grafana"
 PARSER = ROOT / ".tools" / "logql" / "node_modules"
@@ -47,9 +48,7 @@ def queries() -> dict[str, str]:
 def parser() -> Path:
     """Return the parser's folder. If the parser is missing, skip the test; on CI, fail the test."""
     if not (PARSER.parent / "stamp").exists() or not _NODE.exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{PARSER} or {_NODE} not found; run `make logql` first")
-        pytest.skip("no parser of LogQL: run `make logql`")
+        missing(f"{PARSER} or {_NODE} not found: run `make logql`")
     return PARSER
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
-import pytest
 from fakes import ROOT, eventually
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
@@ -29,6 +27,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
     add_LogsServiceServicer_to_server,
 )
 from ports import free_port
+
+from reporters.peers.processes import missing
 
 BINARY = ROOT / ".tools" / "otelcol"
 
@@ -79,9 +79,7 @@ class Collector:
         is_short_of_memory: bool = False,
     ) -> None:
         if not BINARY.exists():
-            if os.environ.get("CI"):
-                pytest.fail(f"{BINARY} not found; run `make collector` first")
-            pytest.skip("no OpenTelemetry Collector: run `make collector`")
+            missing(f"{BINARY} not found: run `make collector`")
         self.grpc_port, self.http_port = free_port(), free_port()
         self._log = folder / "collector.log"
         self._file = folder / "records.jsonl"

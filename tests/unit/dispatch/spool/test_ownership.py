@@ -208,3 +208,20 @@ def test_the_file_of_a_dead_driver_is_free(
     assert found.path == theirs.path
     found.release()
     mine.release()
+
+
+def test_a_file_that_cannot_be_locked_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The other files of dead owners are found, although the lock of one file cannot be opened."""
+    dead = [claim(tmp_path) for _ in range(2)]
+    for one in dead:
+        one.release()
+    lock = dead[0].folder.with_name("audit.0.lock")
+    lock.unlink()
+    lock.mkdir()
+    looking = folders(tmp_path)
+    for _ in range(2):
+        found = list(looking.claim_dead())
+        assert [one.path for one in found] == [dead[1].path]
+        found[0].release()
+    (message,) = caplog.messages
+    assert message.startswith(f"cannot lock {dead[0].path} of an earlier run, so it is skipped: ")
