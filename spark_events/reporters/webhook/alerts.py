@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from spark_events.event import Event
 
 __all__ = ["Alerts", "Notice", "OpenAlert"]
 
+_LOG = logging.getLogger(__name__)
 _SECONDS = 1_000
 
 
@@ -83,6 +85,7 @@ class Alerts:
         self._cooldown = round(cooldown * _SECONDS)
         self._expires = round(expires_after * _SECONDS)
         self._known: dict[str, OpenAlert] = {}
+        self._warned = False
 
     def notice(self, event: Event) -> Notice | None:
         """Return the notice for an alarm or a recovery.
@@ -124,8 +127,10 @@ class Alerts:
             for key in notice.keys:
                 self._known.pop(key, None)
                 if self._folder is not None:
-                    with contextlib.suppress(OSError):
+                    try:
                         self._path(self._folder, key).unlink(missing_ok=True)
+                    except OSError as error:
+                        self._warn_once(error)
         elif notice.was is not None:
             self._store(notice.was)
 
@@ -152,11 +157,22 @@ class Alerts:
             return
         path = self._path(self._folder, alert.key)
         written = path.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
+        try:
             self._folder.mkdir(parents=True, exist_ok=True)
             written.write_bytes(msgspec.json.encode(alert))
             # Replace the file atomically, so that a reader gets either the old or the new file.
             written.replace(path)
+        except OSError as error:
+            self._warn_once(error)
+
+    def _warn_once(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "cannot store open alerts: %s; an alert may repeat, or be only counted for the cooldown after its "
+                "recovery; make %s writable",
+                error, self._folder,
+            )  # fmt: skip
 
     def _path(self, folder: Path, key: str) -> Path:
         name = blake2b(f"{self._destination}\0{key}".encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -33,6 +33,7 @@ from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
+from spark_events.reporters.webhook.alerts import Alerts
 from spark_events.session.callbacks import delivery_of
 from spark_events.session.event_history import EventMatcher
 from spark_events.translate.translator import Translator
@@ -343,3 +344,16 @@ def test_an_alert_is_stored_when_it_is_accepted(tmp_path: Path) -> None:
         assert receiver.bodies() == []
         running.deliver([alarm(2)])
         assert (running.counters.failures, len(receiver.bodies())) == (3, 1)
+
+
+def test_alerts_that_cannot_be_stored_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If the folder cannot be created, alerts are sent, and one message says what may happen."""
+    (tmp_path / "file").touch()
+    alerts = Alerts("destination", tmp_path / "file" / "alerts", 60, 3600)
+    for number in range(2):
+        notice = alerts.notice(event(number * 100_000))
+        assert notice is not None
+        alerts.sent(notice)
+    (message,) = caplog.messages
+    assert message.startswith("cannot store open alerts: ")
+    assert message.endswith(f"make {tmp_path / 'file' / 'alerts'} writable")
