@@ -70,11 +70,20 @@ def lost_only_executor(lab: Lab) -> Run:
 
 
 def never_started(lab: Lab) -> Run:
-    """Start an application whose executors cannot start, so that it waits for executors."""
+    """Start an application that waits for executors, but whose executors cannot start.
+
+    The executors' Java fails only after the application has started. Otherwise the cluster manager might end the
+    application before Spark calls any listener.
+    """
+    java = lab.folder / "failing-java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text('#!/bin/sh\nuntil grep -q RUNNING "$EVENTS"; do sleep 0.05; done\nexit 1\n', encoding="utf-8")
+    java.chmod(0o755)
     conf = {
         **ONE_EXECUTOR,
         "spark.scheduler.minRegisteredResourcesRatio": "1",
-        "spark.executor.extraJavaOptions": "-agentlib:none",
+        "spark.executorEnv.JAVA_HOME": str(java.parent.parent),
+        "spark.executorEnv.EVENTS": "{folder}/events.jsonl",
     }
     return lab.run("ending.py", "stop", defaults=LINES, conf=conf)
 

@@ -169,8 +169,8 @@ class Alerts:
         if not self._warned:
             self._warned = True
             _LOG.warning(
-                "cannot store open alerts: %s; an alert may repeat, or be only counted for the cooldown after its "
-                "recovery; make %s writable",
+                "cannot store open alerts: %s; an alert may be sent twice, or be suppressed during the cooldown after "
+                "its recovery; make %s writable",
                 error, self._folder,
             )  # fmt: skip
 
