@@ -57,6 +57,9 @@ if how == "driver":
         spark.range(10).join(broadcast(spark.range(2).select(slow("id").alias("id"))), "id").collect()
     except Exception as error:
         errors.append(type(error).__name__)
+    # Spark cancels the job asynchronously. If the application stopped earlier, the job would end with the application.
+    while spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.02)
     announce("go")
     write_down(errors)
     spark.stop()
