@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
 #: Maximum number of bisections per refused batch; 30 bisections can find three bad events among a thousand.
 _MOST_HALVINGS = 30
+
+
+class RefusedError(PermanentError):
+    """The destination refuses a request because of one or more of its events."""
+
+
+class TooLargeError(RefusedError):
+    """The request exceeds the destination's size limit."""
 
 
 class BatchProgress:
@@ -34,6 +42,27 @@ class BatchProgress:
         begins.
         """
         return self if self.left and self._ids == [event.event_id for event in events] else BatchProgress(events)
+
+    async def deliver(self, send: Callable[[Sequence[Event]], Awaitable[tuple[int, str]]]) -> None:
+        """Send the remaining parts in order; halve a part that the destination refuses.
+
+        Args:
+            send: sends one part, and returns the number of rejected events and the reason. If it raises another error
+                than :class:`RefusedError`, the next attempt continues with this part.
+
+        Raises:
+            PermanentError: events were rejected.
+        """
+        while self.left:
+            try:
+                rejected, reason = await send(self.left[-1])
+            except TooLargeError as error:
+                self.too_large(str(error))
+            except RefusedError as error:
+                self.refused(str(error))
+            else:
+                self.done(rejected, reason)
+        self.end()
 
     def done(self, rejected: int = 0, reason: str = "") -> None:
         """Remove the next part, because it was delivered or rejected."""

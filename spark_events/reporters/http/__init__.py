@@ -1,1 +1,1 @@
-"""Code that the HTTP reporters share: proxies, and hiding of secrets."""
+"""Code that the HTTP reporters share: settings, requests, verdicts on responses, proxies, hiding of secrets."""

@@ -6,7 +6,7 @@ import dataclasses
 from datetime import datetime
 
 from spark_events.config import Kind, Secret, option, positive_duration, secret, text
-from spark_events.reporters.webhook.config import web_url
+from spark_events.reporters.http.config import web_url
 
 
 def _date_time(given: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.event import Event, without_surrogates
+from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.openlineage.config import OpenLineageConfig
 from spark_events.reporters.reporter import Reporter, load_extra
-from spark_events.reporters.webhook.reporter import verdict
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient

@@ -13,8 +13,7 @@ from spark_events.errors import MissingExtraError
 from spark_events.event import Event
 from spark_events.reporters.otlp.spans import ids
 from spark_events.reporters.otlp.target import OtlpConfig, Target, target
-from spark_events.reporters.otlp.verdicts import Refused, TooLarge
-from spark_events.reporters.progress import BatchProgress
+from spark_events.reporters.progress import BatchProgress, TooLargeError
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 _LOG = logging.getLogger(__name__)
@@ -57,33 +56,27 @@ class OtlpReporter(Reporter):
         self._connection.open()
 
     async def report(self, events: Sequence[Event]) -> None:
-        batch = self._batch = self._batch.of(events)
-        while batch.left:
-            try:
-                rejected, reason = await self._send(batch.left[-1])
-            except TooLarge as refusal:
-                batch.too_large(str(refusal))
-            except Refused as refusal:
-                batch.refused(str(refusal))
-            else:
-                if reason and not rejected:
-                    _LOG.warning("the OTLP receiver accepted all events with a warning: %s", reason)
-                batch.done(rejected, reason)
-        batch.end()
+        self._batch = self._batch.of(events)
+        await self._batch.deliver(self._send)
 
     async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
         # The usual size is only an estimate, so send a single event unless it exceeds request.max-size.
         if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
-            raise TooLarge(f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)")
+            raise TooLargeError(
+                f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)"
+            )
         try:
-            return await self._connection.send(request)
-        except TooLarge:
+            rejected, reason = await self._connection.send(request)
+        except TooLargeError:
             if len(part) > 1:
                 # Lower the size limit, because the receiver would refuse requests of this size again.
                 self._usual_bytes = size // 2
             raise
+        if reason and not rejected:
+            _LOG.warning("the OTLP receiver accepted all events with a warning: %s", reason)
+        return rejected, reason
 
     async def close(self) -> None:
         await self._connection.close()

@@ -2,18 +2,19 @@
 
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
 forbids retries after some errors, but a wrong configuration must not lose events. Therefore this module has two classes
-of errors. :class:`Refused` means that the events are the cause, so they are dropped. :class:`UnavailableError` means
-that credentials, address or receiver are the cause, so the events are retried until the cause is fixed.
+of errors. :class:`RefusedError` means that the events are the cause, so they are dropped. :class:`UnavailableError`
+means that credentials, address or receiver are the cause, so the events are retried until the cause is fixed.
 """
 
 from __future__ import annotations
 
-import email.utils
 import re
 import time
 from collections.abc import Mapping
 
 from spark_events.errors import SparkEventsError, ThrottledError
+from spark_events.reporters.http.answers import retry_after
+from spark_events.reporters.progress import RefusedError, TooLargeError
 
 #: Maximum length of a quoted address, in characters.
 _MOST_QUOTED = 200
@@ -25,14 +26,6 @@ _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNO
 #: gRPC's error messages for a broken connection; the receiver has neither accepted nor rejected the events.
 _BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
-
-
-class Refused(Exception):
-    """The receiver refused a request because of one or more of its events."""
-
-
-class TooLarge(Refused):
-    """The request exceeds the receiver's size limit."""
 
 
 class UnavailableError(SparkEventsError):
@@ -49,7 +42,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     """
     message = f"{code}: {details}" if details else code
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
-        return TooLarge(message)
+        return TooLargeError(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
         return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
     # Retry the events, although the specification drops them after RESOURCE_EXHAUSTED without RetryInfo.
@@ -57,7 +50,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
         return UnavailableError(message)
-    return Refused(message)
+    return RefusedError(message)
 
 
 def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool) -> Exception:
@@ -73,24 +66,11 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     if location := headers.get("location"):
         message = f"{message}, redirects to {location.partition('?')[0][:_MOST_QUOTED]}"
     if status == 413:
-        return TooLarge(message)
+        return TooLargeError(message)
     if status in _TRANSIENT_STATUSES:
-        pause = _retry_after(headers.get("retry-after"))
+        pause = retry_after(headers.get("retry-after"), time.time())
         return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
     # The error page of a proxy does not mean that the receiver refuses the events.
     if (status == 400 or status >= 500) and is_otlp:
-        return Refused(message)
+        return RefusedError(message)
     return UnavailableError(message)
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Parse either form of ``Retry-After`` in RFC 9110; return seconds, or None if invalid."""
-    if value is None:
-        return None
-    if re.fullmatch(r"\d{1,9}", value.strip()):
-        return float(value)
-    try:
-        moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, moment.timestamp() - time.time())

@@ -3,68 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from spark_events.config import (
-    Kind,
-    Secret,
-    choice,
-    duration,
-    option,
-    path,
-    positive_duration,
-    secret,
-    state_folder,
-    text,
-)
+from spark_events.config import Secret, choice, duration, option, path, positive_duration, secret, state_folder, text
 from spark_events.event import Severity
+from spark_events.reporters.http.config import HttpConfig, pem_file
 from spark_events.reporters.reporter import severity
-
-
-def _url(value: str) -> Secret:
-    try:
-        parts = urlsplit(value)
-        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        # Do not quote httpx's message, because it contains a part of the secret value.
-        known = False
-    if not known or re.search(r"\s", value):
-        raise ValueError
-    return Secret(value)
-
-
-#: Type of a setting that contains a URL. Confidential, because anyone who knows a webhook's URL can post to it.
-web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
-
-
-#: Headers that describe the length of the body; httpx sets them.
-_OURS = ("content-length", "transfer-encoding")
-
-
-def _headers(value: str) -> tuple[tuple[str, Secret], ...]:
-    pairs = []
-    for line in value.split(";"):
-        name, separator, content = line.partition(":")
-        if not separator or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name.strip()):
-            raise ValueError
-        if name.strip().lower() in _OURS:
-            raise ValueError
-        if not re.fullmatch(r"[\x20-\x7e\x80-\xff\t]*", content.strip()):
-            raise ValueError
-        pairs.append((name.strip(), Secret(content.strip())))
-    return tuple(pairs)
-
-
-#: Request headers. Confidential, because most of them are credentials.
-header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
-    "name: value, several separated by ; and none of them Content-Length or Transfer-Encoding",
-    _headers,
-    lambda pairs: "; ".join(f"{name}: {value.reveal()}" for name, value in pairs),
-    True,
-)
-
 
 #: Formats with alerts, which events open and close.
 ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
@@ -72,10 +16,9 @@ FORMATS = ("json", "json-each", *ALERTS, "cloudevents", "cloudevents-batch", "te
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WebhookConfig:
+class WebhookConfig(HttpConfig):
     """Settings below ``events.reporter.<name>.`` for type ``webhook``."""
 
-    url: Secret = option("url", web_url, doc="Address to which events are posted; treated as a secret.")
     format: str = option(
         "format",
         choice(*FORMATS),
@@ -109,9 +52,6 @@ class WebhookConfig:
         None,
         doc="Lowest severity of posted events; default: ERROR for formats with alerts, else TRACE.",
     )
-    headers: tuple[tuple[str, Secret], ...] = option(
-        "headers", header_pairs, (), doc="Headers of every request; never shown."
-    )
     signature_secret: Secret | None = option(
         "signature.secret", secret, None, doc="Secret that signs requests. If unset, requests are not signed."
     )
@@ -121,24 +61,13 @@ class WebhookConfig:
         "X-Spark-Events-Signature",
         doc="Header for the signature.",
     )
-    tls_ca: str | None = option(
-        "tls.ca",
-        text("the path of a PEM file"),
-        None,
-        doc="PEM file of the trusted certificate authorities, instead of the system's authorities.",
-    )
     tls_certificate: str | None = option(
         "tls.certificate",
-        text("the path of a PEM file"),
+        pem_file,
         None,
         doc="PEM file of the client certificate; tls.key sets its key unless this file contains it.",
     )
-    tls_key: str | None = option(
-        "tls.key", text("the path of a PEM file"), None, doc="PEM file of the client certificate's key."
-    )
-    proxy: Secret | None = option(
-        "proxy", web_url, None, doc="Address of the proxy; default: from HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
-    )
+    tls_key: str | None = option("tls.key", pem_file, None, doc="PEM file of the client certificate's key.")
 
     @property
     def wants_recoveries(self) -> bool:

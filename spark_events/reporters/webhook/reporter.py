@@ -8,17 +8,14 @@ import hmac
 import itertools
 import time
 from collections.abc import Sequence
-from datetime import timezone
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from spark_events import _version
 from spark_events.config import Secret
-from spark_events.errors import PermanentError, ThrottledError, TransientError
 from spark_events.event import Event, without_surrogates
+from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 from spark_events.reporters.webhook.alert_formats import SLACK, TEAMS, AlertFormat, alertmanager, pagerduty
@@ -28,7 +25,7 @@ from spark_events.reporters.webhook.formats import CLOUDEVENTS, CLOUDEVENTS_BATC
 from spark_events.reporters.webhook.template import read_template
 
 if TYPE_CHECKING:
-    from spark_events.reporters.webhook.post import Post
+    from spark_events.reporters.http.post import Post
 
 _FORMATS: dict[str, Format | AlertFormat] = {
     "json": JSON_ARRAY,
@@ -56,7 +53,7 @@ class WebhookReporter(Reporter):
 
     def __init__(self, config: WebhookConfig) -> None:
         load_extra("httpx", "webhook")
-        from spark_events.reporters.webhook.post import Post
+        from spark_events.reporters.http.post import Post, trust
 
         self._format = _format_of(config)
         destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
@@ -68,13 +65,10 @@ class WebhookReporter(Reporter):
             parts = urlsplit(config.url.reveal())
             whole = parts._replace(path=f"{parts.path.rstrip('/').removesuffix(_ALERTS_PATH)}{_ALERTS_PATH}")
             config = dataclasses.replace(config, url=Secret(urlunsplit(whole)))
-        self._post: Post = Post(
-            config,
-            {
-                "Content-Type": getattr(self._format, "content_type", "application/json"),
-                "User-Agent": f"spark-events/{_version.__version__}",
-            },
-        )
+        headers = {"Content-Type": getattr(self._format, "content_type", "application/json")}
+        context = trust(config.tls_ca, config.tls_certificate, config.tls_key)
+        secrets = [secret for secret in (config.signature_secret, config.routing_key) if secret]
+        self._post: Post = Post(config, context, headers, secrets)
         # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
         self.max_batch_size = self._format.most
         # Do not wait for more events if the format has one event per request.
@@ -89,26 +83,18 @@ class WebhookReporter(Reporter):
         if batch is not self._batch and isinstance(self._format, AlertFormat):
             batch.left = _parts(self._format, [without_surrogates(event) for event in events])
         self._batch = batch
-        while batch.left:
-            try:
-                await self._send(batch.left[-1])
-            except TooLargeError as error:
-                batch.too_large(str(error))
-            except RefusedError as error:
-                batch.refused(str(error))
-            else:
-                batch.done()
-        batch.end()
+        await batch.deliver(self._send)
 
-    async def _send(self, events: Sequence[Event]) -> None:
+    async def _send(self, events: Sequence[Event]) -> tuple[int, str]:
         if isinstance(self._format, AlertFormat):
             await self._alert(self._format, events)
-            return
-        try:
-            body = self._format.body(events)
-        except UnicodeEncodeError:
-            body = self._format.body([without_surrogates(event) for event in events])
-        await self._request(body)
+        else:
+            try:
+                body = self._format.body(events)
+            except UnicodeEncodeError:
+                body = self._format.body([without_surrogates(event) for event in events])
+            await self._request(body)
+        return 0, ""
 
     async def _alert(self, form: AlertFormat, events: Sequence[Event]) -> None:
         notice = None
@@ -177,60 +163,6 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
     if config.format == "alertmanager":
         return alertmanager(config.alerts_expire_after)
     return _FORMATS[config.format]
-
-
-#: 4xx statuses that concern the URL, the credentials or the timing, not the events: unauthorized, forbidden, not
-#: found, proxy authentication, timeout, gone, misdirected, locked, too early. The events are retried.
-_RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
-_TOO_LARGE = 413
-_THROTTLED = (429, 503)
-#: Longest accepted Retry-After, in seconds.
-_MOST_PATIENCE = 3600.0
-
-
-class RefusedError(PermanentError):
-    """The receiver refuses the request, or some events in it."""
-
-
-class TooLargeError(RefusedError):
-    """The request exceeds the receiver's size limit."""
-
-
-def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Exception | None:
-    """Return the error to raise for a response, or None if the events are delivered.
-
-    Args:
-        status: HTTP status.
-        asked: header ``Retry-After``.
-        excerpt: beginning of the response's body.
-        now: seconds since the epoch.
-    """
-    if 200 <= status < 300:
-        return None
-    message = f"HTTP {status}: {excerpt}" if excerpt else f"HTTP {status}"
-    if status in _THROTTLED and (pause := retry_after(asked, now)) is not None:
-        return ThrottledError(message, pause)
-    if status == _TOO_LARGE:
-        return TooLargeError(message)
-    if 400 <= status < 500 and status not in _RETRIED_STATUSES:
-        return RefusedError(message)
-    return TransientError(message)
-
-
-def retry_after(asked: str | None, now: float) -> float | None:
-    """Return the seconds to wait, from a number or a date; None if the header is absent or invalid."""
-    if asked is None:
-        return None
-    asked = asked.strip()
-    try:
-        if asked.isascii() and asked.isdigit():
-            seconds = float(asked)
-        else:
-            date = parsedate_to_datetime(asked)
-            seconds = (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp() - now
-    except (ValueError, OverflowError):
-        return None
-    return min(max(0.0, seconds), _MOST_PATIENCE)
 
 
 def sign(secret: str, body: bytes, now: float) -> str:

@@ -22,9 +22,9 @@ from spark_events import ConfigError, PermanentError, ThrottledError
 from spark_events.config import Secret, Settings
 from spark_events.errors import TransientError
 from spark_events.pipeline import build
-from spark_events.reporters.webhook.config import WebhookConfig
-from spark_events.reporters.webhook.post import Post
-from spark_events.reporters.webhook.reporter import retry_after, verdict
+from spark_events.reporters.http.answers import retry_after, verdict
+from spark_events.reporters.http.config import HttpConfig
+from spark_events.reporters.http.post import Post, trust
 
 NOW = 1_700_000_000.0
 
@@ -91,7 +91,7 @@ def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
     """If an attempt is cancelled, even while connecting, the next attempt can use the pool's only connection."""
 
     async def given_up(after: int) -> int:
-        post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})
+        post = Post(HttpConfig(Secret(f"http://127.0.0.1:{receiver.port}/")), trust(None))
         attempt = asyncio.ensure_future(post(b"[]", {}))
         for _ in range(after):
             await asyncio.sleep(0)

@@ -84,6 +84,14 @@ def test_waiting_heartbeats_cause_one_ping() -> None:
     assert suffixes == ["/hook/start", "/hook", "/hook"]
 
 
+def test_every_refused_ping_is_counted() -> None:
+    """Refused pings are counted as rejected, also when a later ping of the same batch has to be repeated."""
+    script = [Answer(400), Answer(400), Answer(503), Answer()]
+    with Receiver(script) as receiver, Running("heartbeat", {"url": receiver.url, **IMPATIENT}) as running:
+        running.deliver(life(application_end("STOPPED")))
+        assert running.counters.dropped == {"rejected": 2}
+
+
 def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
     """Events for which the reporter sends no ping count as delivered, so the reporter needs no filter."""
     assert pinged([event(n) for n in range(3)]) == []
