@@ -395,17 +395,16 @@ class DriverSession:
         """If an endpoint is set, export metrics over OTLP; only log a missing library."""
         if endpoint is None:
             return
-        from spark_events.reporters.otlp.metrics import OtlpMetrics, OtlpMetricsConfig
+        from spark_events.reporters.otlp.metrics import OtlpMetrics
 
         dispatcher, capacity = self._pipeline.dispatcher, self._pipeline.queue_size
-        config = OtlpMetricsConfig(endpoint)
 
         def counters() -> dict[str, dict[str, int | float | str]]:
             return {name: statistics(one) for name, one in dispatcher.counters().items()}
 
         try:
             delivery = Delivery(
-                _METRICS, lambda: OtlpMetrics(config, counters), DeliveryConfig(), capacity, self._hooks()
+                _METRICS, lambda: OtlpMetrics(endpoint, counters), DeliveryConfig(), capacity, self._hooks()
             )
         except MissingExtraError as error:
             _LOG.error("events.metrics.otlp.endpoint: no metrics are exported, events are still reported: %s", error)

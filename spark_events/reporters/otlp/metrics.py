@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from spark_events._version import __version__
@@ -24,13 +23,6 @@ _DURATION = "spark.batch.duration.trigger_execution_ms"
 _BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OtlpMetricsConfig:
-    """URL of the metrics receiver."""
-
-    endpoint: str = "http://localhost:4318"
-
-
 class OtlpMetrics(Reporter):
     """Compute metrics from events, and export them and the delivery counters periodically.
 
@@ -39,16 +31,13 @@ class OtlpMetrics(Reporter):
     event, because its resource contains the application's name.
 
     Args:
-        config: URL of the receiver; ``/v1/metrics`` is appended to a URL without a path.
+        endpoint: URL of the receiver; ``/v1/metrics`` is appended to a URL without a path.
         counters: returns the counters of all reporters.
     """
 
-    Config: ClassVar[type[OtlpMetricsConfig]] = OtlpMetricsConfig
-
-    def __init__(self, config: OtlpMetricsConfig, counters: Counters = dict) -> None:
+    def __init__(self, endpoint: str, counters: Counters) -> None:
         for module in ("opentelemetry.sdk.metrics.export", "opentelemetry.exporter.otlp.proto.http.metric_exporter"):
             load_extra(module, "otlp")
-        endpoint = config.endpoint
         self._endpoint = endpoint.rstrip("/") + _PATH if urlsplit(endpoint).path in ("", "/") else endpoint
         self._counters = counters
         self._provider: Any = None

@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, secret, size, text
 from spark_events.errors import ConfigError
+from spark_events.reporters.http.config import pem_file
 from spark_events.reporters.otlp.spans import Parent, traceparent
 from spark_events.reporters.otlp.verdicts import UnavailableError
-from spark_events.reporters.reporter import load_extra
 
 
 def _address(value: str) -> str:
@@ -31,8 +31,6 @@ def _address(value: str) -> str:
 
 #: Address of an OTLP receiver.
 address: Kind[str] = Kind("http://host:port or https://host:port, with gRPC also host:port", _address)
-
-_PEM_FILE = text("the path of a PEM file")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,14 +63,14 @@ class OtlpConfig:
     )
     certificate: str | None = option(
         "certificate",
-        _PEM_FILE,
+        pem_file,
         None,
         doc="PEM file of the trusted certificate authorities; default: the system's authorities.",
     )
     client_certificate: str | None = option(
-        "client.certificate", _PEM_FILE, None, doc="PEM file of the client certificate, for receivers that require one."
+        "client.certificate", pem_file, None, doc="PEM file of the client certificate, for receivers that require one."
     )
-    client_key: str | None = option("client.key", _PEM_FILE, None, doc="PEM file of the client certificate's key.")
+    client_key: str | None = option("client.key", pem_file, None, doc="PEM file of the client certificate's key.")
     timeout: float | None = option(
         "timeout", positive_duration, None, doc="Timeout of one attempt; the environment variable can only shorten it."
     )
@@ -137,18 +135,11 @@ class _Variables:
     """Environment variables for logs; the variables for all signals are the defaults."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._names = load_extra("opentelemetry.sdk.environment_variables", "otlp")
         self._environment = environment
-
-    @property
-    def base_endpoint(self) -> str:
-        """Name of the variable for the base address of all signals; HTTP appends a path to its value."""
-        return str(self._names.OTEL_EXPORTER_OTLP_ENDPOINT)
 
     def find(self, name: str) -> tuple[str, str] | None:
         """Return the name and value of the variable that is set; an empty variable counts as unset."""
-        for constant in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
-            full: str = getattr(self._names, constant)
+        for full in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
             if value := self._environment.get(full, "").strip():
                 return full, value
         return None
@@ -202,7 +193,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
         address.parse(found[1])
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
-    if is_http and found[0] == variables.base_endpoint:
+    if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
         # The variable for all signals contains a base address; the variable for logs contains the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
@@ -287,7 +278,9 @@ def context(target: Target) -> ssl.SSLContext | None:
         raise UnavailableError(f"{target.certificate}: {_reason(error)}") from error
     if target.client_certificate is not None:
         try:
-            made.load_cert_chain(target.client_certificate, target.client_key)
+            # With an empty password, an encrypted key raises an error. Without a password, it would prompt on a
+            # terminal.
+            made.load_cert_chain(target.client_certificate, target.client_key, password="")
         except OSError as error:
             raise UnavailableError(f"{target.client_certificate} with {target.client_key}: {_reason(error)}") from error
     return made
