@@ -45,8 +45,14 @@ class LogLines(logging.Handler, abc.ABC):
     def handle(self, record: logging.LogRecord) -> bool:
         # Forward only warnings and events to the driver's log. Users may write lower levels to files of their own.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
-            with contextlib.suppress(Exception):
-                self.write(str(record.name), record.levelno, self._line_of(record))
+            line = self._line_of(record)
+            try:
+                self.write(str(record.name), record.levelno, line)
+            except Exception as error:
+                # Use standard error, which this process shares with the driver; nothing else is left.
+                lost = f"{record.name}: {line} (this line cannot be forwarded to the driver's log: {describe(error)})\n"
+                with contextlib.suppress(OSError):
+                    os.write(2, lost.encode("utf-8", "replace"))
         return True
 
     def _line_of(self, record: logging.LogRecord) -> str:

@@ -93,8 +93,11 @@ class SpoolWriter(threading.Thread):
         while self._spool.has_to_write():
             self.turn()
         for file in filter(None, {*self._spool.files, self._own}):
-            with contextlib.suppress(Exception):
+            try:
                 self._leave(file)
+            except Exception as error:
+                what = f"cannot close {file.folder.path}; the next run may deliver some of its events again"
+                self._log_once(what, error)
 
     def turn(self) -> None:
         """Write, delete and read once; after a failure, a later call retries."""

@@ -8,6 +8,7 @@ renamed only once, and the names sort in the order of the events. With numbered 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from datetime import datetime, timedelta, timezone
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from spark_events.reporters.file.config import FileConfig
 
+_LOG = logging.getLogger(__name__)
 _STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?:\.gz)?")
 _FORMAT = ".%Y%m%dT%H%M%S.%fZ"
 _LEAST = timedelta(microseconds=1)
@@ -50,6 +52,7 @@ class Archive:
     def __init__(self, path: Path, keep: int) -> None:
         self._path = path
         self._keep = keep
+        self._cannot_prune = False
 
     def put_aside(self, now: float) -> None:
         """Rename the current file and delete the oldest rotated files.
@@ -69,8 +72,7 @@ class Archive:
             # used this name, or if the clock was set back.
             aside = self._named(last + _LEAST)
         self._path.rename(aside)
-        with contextlib.suppress(OSError):
-            self._prune()
+        self._prune()
 
     def files(self) -> list[Path]:
         """Return the rotated files, oldest first; include files that another program has compressed."""
@@ -98,9 +100,20 @@ class Archive:
         return self._path.with_name(self._path.name + moment.strftime(_FORMAT))
 
     def _prune(self) -> None:
-        for old in self.files()[: -self._keep]:
-            # Another driver may have already deleted the file.
-            old.unlink(missing_ok=True)
+        try:
+            for old in self.files()[: -self._keep]:
+                # Another driver may have already deleted the file.
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._cannot_prune:
+                _LOG.warning(
+                    "%s: cannot delete old rotated files, which use disk space; retrying at each rotation: %s",
+                    self._path,
+                    error,
+                )
+            self._cannot_prune = True
+        else:
+            self._cannot_prune = False
 
 
 def sync_folder(path: str) -> None:

@@ -130,7 +130,7 @@ class Alerts:
                     try:
                         self._path(self._folder, key).unlink(missing_ok=True)
                     except OSError as error:
-                        self._warn_once(error)
+                        self._warn_once("delete", error)
         elif notice.was is not None:
             self._store(notice.was)
 
@@ -138,16 +138,24 @@ class Alerts:
         """Delete the files of alerts that have expired without a closing event."""
         if self._folder is not None:
             oldest = time.time() - self._expires / _SECONDS
-            with contextlib.suppress(OSError):
+            try:
                 for path in self._folder.glob("*.json"):
-                    if path.stat().st_mtime < oldest:
-                        path.unlink(missing_ok=True)
+                    # Another driver may delete the file at the same time.
+                    with contextlib.suppress(FileNotFoundError):
+                        if path.stat().st_mtime < oldest:
+                            path.unlink()
+            except OSError as error:
+                self._warn_once("delete", error)
 
     def _find(self, key: str, event: Event) -> OpenAlert | None:
         known = self._known.get(key)
         if self._folder is not None:
-            with contextlib.suppress(OSError, msgspec.DecodeError):
+            try:
                 known = msgspec.json.decode(self._path(self._folder, key).read_bytes(), type=OpenAlert)
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except (OSError, msgspec.DecodeError) as error:
+                self._warn_once("read", error)
         is_open = known is not None and event.observed_ts_millis - known.sent < self._expires
         return known if is_open else None
 
@@ -163,15 +171,15 @@ class Alerts:
             # Replace the file atomically, so that a reader gets either the old or the new file.
             written.replace(path)
         except OSError as error:
-            self._warn_once(error)
+            self._warn_once("store", error)
 
-    def _warn_once(self, error: OSError) -> None:
+    def _warn_once(self, verb: str, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             _LOG.warning(
-                "cannot store open alerts: %s; an alert may be sent twice, or be suppressed during the cooldown after "
+                "cannot %s open alerts: %s; an alert may be sent twice, or be suppressed during the cooldown after "
                 "its recovery; make %s writable",
-                error, self._folder,
+                verb, error, self._folder,
             )  # fmt: skip
 
     def _path(self, folder: Path, key: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -357,3 +358,35 @@ def test_alerts_that_cannot_be_stored_are_logged_once(tmp_path: Path, caplog: py
     (message,) = caplog.messages
     assert message.startswith("cannot store open alerts: ")
     assert message.endswith(f"make {tmp_path / 'file' / 'alerts'} writable")
+
+
+def test_an_alert_that_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If the file of an alert is damaged, the alert counts as unknown, and one message contains the reason."""
+    first = Alerts("destination", tmp_path, 60, 3600)
+    notice = first.notice(alarm())
+    assert notice is not None
+    first.sent(notice)
+    (file,) = tmp_path.glob("*.json")
+    file.write_bytes(b"{")
+    second = Alerts("destination", tmp_path, 60, 3600)
+    assert second.notice(alarm(1)) is not None
+    assert second.notice(alarm(2)) is not None
+    (message,) = caplog.messages
+    assert message.startswith("cannot read open alerts: ")
+
+
+def test_expired_alerts_that_cannot_be_deleted_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the file of an expired alert cannot be deleted, one message contains the reason."""
+    file = tmp_path / "0123.json"
+    file.touch()
+    os.utime(file, (0, 0))
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    Alerts("destination", tmp_path, 60, 3600).forget_expired()
+    (message,) = caplog.messages
+    assert message.startswith(f"cannot delete open alerts: [Errno 13] Permission denied: '{file}'")

@@ -180,6 +180,28 @@ def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pyt
     assert caplog.records[0].levelno == logging.WARNING
 
 
+def test_old_files_that_cannot_be_deleted_are_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If old files cannot be deleted, rotation continues, and one message is logged until a deletion succeeds."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path, max_size=256, keep=1)
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        write(reporter, *([event(number)] for number in range(5)))
+        assert len(rotated_files(path)) == 4
+        (message,) = caplog.messages
+        assert message.startswith(f"{path}: cannot delete old rotated files")
+    write(reporter, [event(5)])
+    assert len(rotated_files(path)) == 1
+    assert numbers(read(path)) == [5]
+    reporter.close()
+
+
 def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
     """An attempt that waits for the lock can be cancelled before it writes. The wait does not block its thread."""
     path = tmp_path / "events.jsonl"

@@ -14,7 +14,7 @@ from spools import CORRUPT, FAILS, FULL, Gate, rows_of, spoil
 
 from spark_events import Severity
 from spark_events.dispatch.entries import Entries, Entry, priority_of
-from spark_events.dispatch.spool.ownership import SpoolFolders
+from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import encode_event
@@ -72,6 +72,24 @@ def test_no_file_remains_when_all_events_are_delivered(owner: Open, tmp_path: Pa
     one.deliver(10)
     one.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_deleted_is_logged(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a file with delivered events cannot be deleted, one message says what the next run may do."""
+    one = owner()
+    one.write(1)
+    one.deliver(1)
+
+    def refuse(_: SpoolFolder) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(SpoolFolder, "delete", refuse)
+    one.close()
+    (message,) = caplog.messages
+    assert "cannot close" in message
+    assert "may deliver some of its events again: [Errno 13] Permission denied" in message
 
 
 def test_only_the_owner_can_access_files_and_folders(owner: Open, tmp_path: Path) -> None:
