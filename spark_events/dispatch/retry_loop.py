@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable
 
@@ -32,59 +31,33 @@ _HURRIED_PAUSE = 1.0
 
 
 class WorkerNotifier:
-    """Wake-up signal that any thread sends and one thread waits for.
+    """Wake-up signal that any thread sends and one coroutine waits for.
 
     Several notifications before the next wait count as one notification.
 
-    Waking an event loop requires a system call and two iterations of the loop, which costs four times as much as waking
-    a thread that waits for a lock. Therefore the worker's thread waits for a lock and does not run its loop, unless the
-    reporter has tasks or connections in the loop.
-
     Args:
-        loop: the event loop of the waiting thread.
-
-    Attributes:
-        waits_in_loop: whether the event loop runs during waits.
+        loop: the event loop of the waiting coroutine.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.waits_in_loop = False
         self._event = asyncio.Event()
-        # Lock that is held while no notification is pending; notify() releases it.
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def wait_in_loop(self) -> None:
-        """Keep the event loop running during all later waits.
-
-        Only the waiting thread may call this method, before it checks for work.
-        """
-        self.waits_in_loop = True
 
     def notify(self) -> None:
-        """Wake the waiting thread; if no thread waits, the next wait returns immediately."""
-        # A RuntimeError means that a notification is already pending.
+        """Wake the waiting coroutine; if none waits, the next wait returns immediately."""
+        # A RuntimeError means that the event loop is closed.
         with contextlib.suppress(RuntimeError):
-            self._lock.release()
-        if self.waits_in_loop:
-            # A RuntimeError means that the event loop is closed.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._event.set)
+            self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
         """Discard earlier notifications.
 
         Only the waiting thread may call this method, before it checks for work.
         """
-        self._lock.acquire(blocking=False)
         self._event.clear()
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait for a notification, at most ``timeout`` seconds."""
-        if not self.waits_in_loop:
-            self._lock.acquire(timeout=-1 if timeout is None else timeout)
-            return
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._event.wait(), timeout)
 
@@ -321,8 +294,6 @@ class RetryLoop:
         try:
             # A synchronous method has finished when it returns, so there is nothing to await or to cancel.
             if (rest := begin(call)) is not None:
-                # Keep the event loop running between calls too, because the reporter's connections may need it.
-                self._work.wait_in_loop()
                 await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # The dispatcher never cancels a delivery, so this cancellation comes from the reporter.
@@ -330,9 +301,6 @@ class RetryLoop:
         finally:
             took = time.monotonic() - self.busy_since
             self.busy_since = None
-            if not self._work.waits_in_loop and len(asyncio.all_tasks()) > 1:
-                # The reporter has started a task, so keep the event loop running between calls.
-                self._work.wait_in_loop()
         if took > self._config.timeout and not self.abandoned:
             # The call blocked the event loop, so the timeout could not cancel it. The call succeeded but counts as a
             # timeout.

@@ -199,7 +199,7 @@ class Worker:
             if events := self._source.take(self, self.batch_size):
                 # If more events wait than fit in one batch, send the next batch without a linger time.
                 self._lingers_until = None if self._source.is_exhausted(self) else 0.0
-                if not waited and self._work.waits_in_loop:
+                if not waited:
                     # Let the reporter's other tasks in this event loop run, even if events arrive without a pause.
                     await asyncio.sleep(0)
                 return events

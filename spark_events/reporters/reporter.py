@@ -40,9 +40,7 @@ class Reporter(abc.ABC):
     """Base class of reporters, which deliver events to one destination.
 
     Every reporter runs in its own thread with its own event loop. Its methods may be plain or ``async``, and never run
-    concurrently. Between calls, the loop is paused, because a thread without a running loop wakes faster. If a method
-    is ``async`` or has started a task, the loop keeps running. Callbacks without a task, such as those of
-    ``call_later``, do not keep it running.
+    concurrently. The loop also runs between calls, for the reporter's tasks, connections and timers.
 
     The exception that a method raises determines the next step:
 

@@ -915,7 +915,7 @@ class _ObservingTask(_WithTask):
 
 
 def test_a_reporter_s_task_runs_during_many_calls(start: Start) -> None:
-    """A background task of a reporter runs between plain calls, although plain calls do not run the loop."""
+    """A background task of a reporter runs between plain calls, also if events arrive without a pause."""
     reporter = _ObservingTask()
     delivery = start(reporter, batch_size=1)
     delivery.put(entries(100))
@@ -940,6 +940,27 @@ def test_a_reporter_s_task_runs_between_calls(start: Start, how: str) -> None:
     assert delivery.wait_until_settled(20)
     before = reporter.ticks
     eventually(lambda: reporter.ticks > before + 3)
+
+
+class _WithTimer(Reporter):
+    """Reporter with a timer in its event loop, but without a task and without an async method."""
+
+    def __init__(self) -> None:
+        self.has_rung = False
+
+    def report(self, events: Sequence[Event]) -> None:
+        asyncio.get_running_loop().call_later(0.001, self._ring)
+
+    def _ring(self) -> None:
+        self.has_rung = True
+
+
+def test_a_reporter_s_timer_expires_between_calls(start: Start) -> None:
+    """A timer of a reporter with plain methods expires without another call."""
+    reporter = _WithTimer()
+    delivery = start(reporter)
+    delivery.put(entries(1))
+    eventually(lambda: reporter.has_rung)
 
 
 class _WithEndlessTask(_WithTask):

@@ -19,12 +19,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-@pytest.fixture(params=[False, True], ids=["lock", "loop"])
-def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> WorkerNotifier:
-    made = WorkerNotifier(loop)
-    if request.param:
-        made.wait_in_loop()
-    return made
+@pytest.fixture
+def notifier(loop: asyncio.AbstractEventLoop) -> WorkerNotifier:
+    return WorkerNotifier(loop)
 
 
 def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, Any, None]]) -> bool:
@@ -89,10 +86,8 @@ def test_a_reset_discards_the_notification(notifier: WorkerNotifier, loop: async
     assert times[0] >= 0.045
 
 
-def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_wait_in_a_loop_lets_other_tasks_run(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """While a coroutine waits for the notifier, other tasks of the loop run and may set the notifier."""
-    notifier = WorkerNotifier(loop)
-    notifier.wait_in_loop()
 
     async def hear() -> None:
         other = loop.create_task(asyncio.sleep(0))
@@ -105,7 +100,6 @@ def test_a_wait_in_a_loop_lets_other_tasks_run(loop: asyncio.AbstractEventLoop) 
 
 def test_a_closed_loop_causes_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """A notification after the loop is closed raises no error: the notifying thread cannot know the loop's state."""
-    notifier.wait_in_loop()
     loop.close()
     notifier.notify()
     notifier.notify()
