@@ -42,30 +42,21 @@ def row_of(event: Event) -> dict[str, Any]:
     string is cut to :data:`MOST_INDEXED` characters and ends with ``…``. The column ``attributes`` contains the whole
     string.
     """
-    try:
-        attributes = _ENCODER.encode(event.attributes).decode()
-        # A quoted "\\u0000" or a line break also fails this test, which only slows down the conversion.
-        texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
-        is_plain = "\\u0000" not in attributes and texts.isprintable()
-    except UnicodeEncodeError:
-        is_plain = False
-    if not is_plain:
-        event = _storable(event)
-        attributes = _ENCODER.encode(event.attributes).decode()
+    event = _storable(event)
     known = event.attributes
     return {
-        "event_id": _identifier(_visible(event.event_id)),
+        "event_id": _identifier(event.event_id),
         "sequence": event.sequence,
         "observed_ts_millis": event.observed_ts_millis,
         "observed_at": _moment(event.observed_ts_millis),
-        "name": shortened(_visible(event.name)),
-        "class_scope": shortened(_visible(event.class_scope)),
+        "name": shortened(event.name),
+        "class_scope": shortened(event.class_scope),
         "severity": event.severity.value,
         "severity_number": event.severity.number,
         "body": event.body,
         **{column: _text(known.get(key)) for column, key in _TEXTS.items()},
         **{column: _number(known.get(key)) for column, key in _NUMBERS.items()},
-        "attributes": attributes,
+        "attributes": _ENCODER.encode(event.attributes).decode(),
     }
 
 
@@ -74,7 +65,14 @@ def _storable(event: Event) -> Event:
     attributes = {
         _visible(key): _visible(value) if isinstance(value, str) else value for key, value in event.attributes.items()
     }
-    return msgspec.structs.replace(event, body=_visible(event.body), attributes=Attributes(attributes))
+    return msgspec.structs.replace(
+        event,
+        event_id=_visible(event.event_id),
+        name=_visible(event.name),
+        class_scope=_visible(event.class_scope),
+        body=_visible(event.body),
+        attributes=Attributes(attributes),
+    )
 
 
 def _visible(text: str) -> str:
