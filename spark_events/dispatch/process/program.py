@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import inspect
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import describe, linger_of, most_of
+from spark_events.dispatch.calls import begin, end, linger_of, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, LogLine, Make, Open, Report, Request
 from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
@@ -54,14 +53,11 @@ class _Host:
 
     async def answer(self, request: Request) -> Answer:
         try:
-            result = self._call(request)
-            if inspect.isawaitable(result):
-                await result
+            if (rest := begin(lambda: self._call(request))) is not None:
+                await end(rest)
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
-        except (SystemExit, KeyboardInterrupt) as error:
-            return messages.failure(RuntimeError(f"the reporter tried to end its process: {describe(error)}"))
-        except BaseException as error:
+        except Exception as error:
             return messages.failure(error)
         return Done() if self._reporter is None else Done(most_of(self._reporter), linger_of(self._reporter))
 
