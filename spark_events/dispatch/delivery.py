@@ -206,18 +206,12 @@ class Delivery:
 
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
-        counts = self.store.counts()
         return DeliveryCounters(
-            accepted=counts.accepted,
-            delivered=counts.delivered,
-            dropped=counts.dropped,
-            held=counts.held,
-            spooled=counts.spooled,
+            **self.store.counts()._asdict(),
             failures=self._failures,
             hung=self.hung,
             timeouts=self.timeouts,
             latency=self._latency,
-            oldest_age=counts.oldest_age,
             breaker=self._breaker.state.value,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from fnmatch import translate as glob
@@ -138,7 +139,8 @@ class Selection:
         self._recoveries = bool(config.recoveries)
         self._min_severity = config.min_severity or Severity.TRACE
         self._everything = dataclasses.replace(config, heartbeats=None, recoveries=None) == SelectionConfig()
-        self._verdicts: dict[tuple[str, str], bool] = {}
+        # Limit the cache: events usually have few names, but a program may generate names.
+        self._fits = functools.lru_cache(maxsize=1_000)(self._matches)
 
     def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Return whether the selection may accept events with these properties.
@@ -173,17 +175,11 @@ class Selection:
             return False
         return self._fits(event.class_scope, event.name)
 
-    def _fits(self, scope: str, name: str) -> bool:
-        kind = (scope, name)
-        verdict = self._verdicts.get(kind)
-        if verdict is None:
-            verdict = any(f.matches(scope, name) for f in self._config.includes) and not any(
-                f.matches(scope, name) for f in self._config.excludes
-            )
-            # Limit the cache: events usually have few names, but a program may generate names.
-            if len(self._verdicts) < 1_000:
-                self._verdicts[kind] = verdict
-        return verdict
+    def _matches(self, scope: str, name: str) -> bool:
+        def fits(filters: tuple[Filter, ...]) -> bool:
+            return any(one.matches(scope, name) for one in filters)
+
+        return fits(self._config.includes) and not fits(self._config.excludes)
 
     def _with_own_attributes(self, event: Event) -> Event:
         kept = {key: value for key, value in event.attributes.items() if key not in self._excluded}

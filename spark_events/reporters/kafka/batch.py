@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from spark_events.event import Event
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Message:
-    """Kafka message of one event, with its delivery state."""
+    """Kafka message of one event, with its delivery state.
 
-    __slots__ = ("error", "event", "is_answered", "sender", "why")
+    Attributes:
+        sender: client whose buffer contains the message; None if the message was not sent.
+        is_answered: whether the message was delivered or refused.
+        why: the reason for a refusal.
+        error: error code of the last delivery attempt.
+    """
 
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        #: Client whose buffer contains the message; None if the message was not sent.
-        self.sender: object = None
-        #: Whether the message was delivered or refused; ``why`` is the reason for a refusal.
-        self.is_answered = False
-        self.why: str | None = None
-        #: Error code of the last delivery attempt.
-        self.error: int | None = None
+    event: Event
+    sender: object = None
+    is_answered: bool = False
+    why: str | None = None
+    error: int | None = None
 
 
 class Batch:
