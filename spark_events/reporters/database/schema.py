@@ -32,6 +32,7 @@ from sqlalchemy.types import JSON
 
 from spark_events.errors import PermanentError
 from spark_events.reporters.database import views
+from spark_events.reporters.database.runs_and_uptime import STATUS_OF_RUNS
 from spark_events.reporters.database.version_1 import attributes_of_version_2
 
 METADATA = MetaData()
@@ -44,7 +45,7 @@ def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
 #: Indexes of version 2. They cover only the rows that the views read, not the numerous commits.
 _PARTIAL_INDEXES = (
     _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
-    _partial("spark_events_of_runs", ("entity", "app_id"), views.STATUS_OF_RUNS),
+    _partial("spark_events_of_runs", ("entity", "app_id"), STATUS_OF_RUNS),
     _partial("spark_events_of_severity", ("severity_number", "name", "observed_ts_millis"), "severity_number >= 13"),
 )
 

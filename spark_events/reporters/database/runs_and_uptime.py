@@ -1,0 +1,136 @@
+"""SQL of the views of runs and uptime; see :mod:`views` for the placeholders."""
+
+from __future__ import annotations
+
+#: Condition for rows of status changes, from which runs are computed; also the condition of the index on these rows.
+STATUS_OF_RUNS = "name = 'JobStatusChangeEvent' AND entity IN ('application', 'query')"
+
+# One row per run of an application or query:
+# - An outcome such as FINISHED takes precedence over ENDED, which the replay of an earlier version has added.
+# - A query's run ends with its application. If a run has no end and a later run of the same subject exists, the run is
+#   UNKNOWN and ends with its last event.
+# - ``bounds``: overlapping runs count once. ``through`` is twice the time until which the subject has run, plus 1 if
+#   the run that lasted longest failed, so that one maximum yields both.
+RUNS = f"""
+WITH change AS (
+  SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, coalesce(app_name, app_id) AS app_name, query_id,
+    query_run_id, query_name, status, observed_ts_millis AS at,
+    row_number() OVER (
+      PARTITION BY entity, app_id, coalesce(app_attempt_id, ''), query_run_id
+      ORDER BY CASE status WHEN 'RUNNING' THEN 2 WHEN 'ENDED' THEN 1 ELSE 0 END, observed_ts_millis DESC, sequence DESC
+    ) AS position
+  FROM spark_events WHERE {STATUS_OF_RUNS}
+), reported AS (
+  SELECT entity, app_id, attempt, query_run_id, max(app_name) AS app_name,
+    CASE entity WHEN 'query' THEN coalesce(max(query_id), max(query_name)) ELSE max(app_name) END AS subject,
+    CASE entity WHEN 'query' THEN coalesce(max(query_name), max(query_id)) ELSE max(app_name) END AS name,
+    min(CASE WHEN status = 'RUNNING' THEN at END) AS started,
+    max(CASE WHEN status <> 'RUNNING' THEN at END) AS ended,
+    max(CASE WHEN status <> 'RUNNING' AND position = 1 THEN status END) AS status
+  FROM change GROUP BY entity, app_id, attempt, query_run_id
+), placed AS (
+  SELECT entity, app_id, attempt, query_run_id, app_name, subject, name, ended, status,
+    CASE WHEN started IS NOT NULL THEN started WHEN entity = 'query' THEN
+      (SELECT min(observed_ts_millis) FROM spark_events AS e WHERE e.query_run_id = reported.query_run_id)
+    ELSE
+      (SELECT min(observed_ts_millis) FROM spark_events AS e
+       WHERE e.app_id = reported.app_id AND coalesce(e.app_attempt_id, '') = reported.attempt)
+    END AS started,
+    CASE WHEN ended IS NOT NULL THEN ended WHEN entity = 'query' THEN
+      (SELECT max(observed_ts_millis) FROM spark_events AS e WHERE e.query_run_id = reported.query_run_id)
+    ELSE
+      (SELECT max(observed_ts_millis) FROM spark_events AS e
+       WHERE e.app_id = reported.app_id AND coalesce(e.app_attempt_id, '') = reported.attempt)
+    END AS last
+  FROM reported
+), application AS (
+  SELECT app_id, attempt,
+    CASE WHEN ended IS NULL AND latest > last THEN last ELSE ended END AS ended,
+    CASE WHEN ended IS NULL AND latest > last THEN 'UNKNOWN' ELSE status END AS status
+  FROM (SELECT placed.*, max(started) OVER (PARTITION BY subject) AS latest FROM placed WHERE entity = 'application')
+    AS of_application
+), over AS (
+  SELECT placed.entity, placed.subject, placed.name, placed.app_name, placed.app_id, placed.attempt,
+    placed.query_run_id, placed.started, placed.last,
+    max(placed.started) OVER (PARTITION BY placed.entity, placed.subject) AS latest,
+    {{greatest}}(placed.started, coalesce(placed.ended, application.ended)) AS ended,
+    coalesce(placed.status, application.status) AS status
+  FROM placed
+  LEFT JOIN application ON placed.entity = 'query'
+    AND application.app_id = placed.app_id AND application.attempt = placed.attempt
+), run AS (
+  SELECT over.entity, subject, name, app_name, over.app_id, attempt, query_run_id, started, last,
+    CASE WHEN over.entity = 'query' OR streaming.app_id IS NOT NULL THEN 1 ELSE 0 END AS is_streaming,
+    CASE WHEN status IS NULL AND latest > last THEN last WHEN status IS NOT NULL THEN ended END AS ended,
+    CASE WHEN status IS NULL AND latest > last THEN 'UNKNOWN' ELSE coalesce(status, 'RUNNING') END AS status
+  FROM over
+  LEFT JOIN (SELECT DISTINCT app_id FROM reported WHERE entity = 'query') AS streaming
+    ON streaming.app_id = over.app_id
+), bounds AS (
+  SELECT run.*,
+    max(is_streaming) OVER (PARTITION BY entity, subject) AS is_long_running,
+    lead(started) OVER same AS next,
+    max(2 * coalesce(ended, {{now}})) OVER before AS covered,
+    max(2 * coalesce(ended, {{now}}) + CASE WHEN status IN ('FAILED', 'LOST', 'UNKNOWN') THEN 1 ELSE 0 END)
+      OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS through,
+    row_number() OVER (PARTITION BY entity, subject ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, started DESC)
+      AS position
+  FROM run
+  WINDOW same AS (PARTITION BY entity, subject ORDER BY started, last, app_id, query_run_id),
+    before AS (
+      PARTITION BY entity, subject ORDER BY started, last, app_id, query_run_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+), measured AS (
+  SELECT gap.*,
+    {{greatest}}(started, coalesce(covered / 2, started)) AS up_from,
+    {{greatest}}(started, coalesce(covered / 2, started), coalesce(ended, {{now}})) AS up_until,
+    CASE WHEN is_down = 1 AND resumed > reached THEN reached END AS down_from,
+    CASE WHEN is_down = 1 AND resumed > reached THEN resumed END AS down_until
+  FROM (
+    SELECT bounds.*, through / 2 AS reached, coalesce(next, {{now}}) AS resumed,
+      is_long_running * (through - 2 * (through / 2)) AS is_down
+    FROM bounds
+  ) AS gap
+)
+SELECT entity, subject, name, app_name, app_id, query_run_id, status,
+  started AS started_ts_millis,
+  ended AS ended_ts_millis,
+  up_from AS up_from_ts_millis, up_until AS up_until_ts_millis,
+  coalesce(down_from, up_until) AS down_from_ts_millis, coalesce(down_until, up_until) AS down_until_ts_millis,
+  up_until - up_from AS uptime_ms,
+  coalesce(down_until - down_from, 0) AS downtime_ms,
+  is_long_running = 1 AS is_long_running,
+  position = 1 AS is_latest
+FROM measured
+"""
+
+# Per application or query, and per window that ends now. Batch applications are never down.
+UPTIME = """
+WITH period AS (
+  SELECT '24h' AS period, {now} - 86400000 AS since
+  UNION ALL SELECT '7d', {now} - 604800000
+  UNION ALL SELECT '30d', {now} - 2592000000
+  UNION ALL SELECT 'all', 0
+), counted AS (
+  SELECT period, entity, subject, name, app_name, is_long_running, is_latest, status,
+    CASE WHEN coalesce(ended_ts_millis, {now}) >= since THEN 1 ELSE 0 END AS is_inside,
+    {greatest}(0, up_until_ts_millis - {greatest}(up_from_ts_millis, since)) AS up,
+    {greatest}(0, down_until_ts_millis - {greatest}(down_from_ts_millis, since)) AS down,
+    started_ts_millis, since
+  FROM spark_events_runs CROSS JOIN period
+  WHERE coalesce(ended_ts_millis, {now}) >= since OR down_until_ts_millis >= since OR is_latest
+)
+SELECT period, entity, subject, max(name) AS name, max(app_name) AS app_name,
+  CASE WHEN max(CASE WHEN is_long_running THEN 1 ELSE 0 END) = 1 THEN 'long-running' ELSE 'batch' END AS kind,
+  max(CASE WHEN is_latest THEN status END) AS status,
+  sum(is_inside) AS runs,
+  sum(CASE WHEN status IN ('FAILED', 'LOST', 'UNKNOWN') THEN is_inside ELSE 0 END) AS failed_runs,
+  min({greatest}(started_ts_millis, since)) AS since_ts_millis,
+  CAST(sum(up) AS BIGINT) AS uptime_ms,
+  CAST(sum(down) AS BIGINT) AS downtime_ms,
+  CASE WHEN max(CASE WHEN is_long_running THEN 1 ELSE 0 END) = 1
+    THEN CAST(100.0 * sum(up) / nullif(sum(up + down), 0) AS DOUBLE PRECISION) END AS availability_percent
+FROM counted
+GROUP BY period, entity, subject
+"""
