@@ -84,6 +84,7 @@ class RetryLoop:
         in_failure: whether the last attempt failed.
         rejected: how many events the last call permanently rejected; None if the error stated no number.
         abandoned: whether the delivery has abandoned this thread.
+        is_draining: whether a drain has begun.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class RetryLoop:
         self._on_failure = on_failure
         self._deadline = float("inf")
         self._slow = False
-        self._draining = False
+        self.is_draining = False
         # Number of consecutive failed attempts without an answer; a request for a pause counts as an answer.
         self._unanswered = 0
         self._asks_for_pause = False
@@ -142,17 +143,12 @@ class RetryLoop:
         self._failures_left = 1
         self._work.notify()
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether a drain has begun."""
-        return self._draining
-
     def begin_drain(self) -> None:
         """Begin to drain: end pauses early, to use the time for attempts.
 
         Any thread may call this method.
         """
-        self._draining = True
+        self.is_draining = True
         self._work.notify()
 
     def end_by(self, deadline: float) -> None:
@@ -333,9 +329,9 @@ class RetryLoop:
         while (left := until - time.monotonic()) > 0:
             # Clear the signal before checking for a drain, so that a notification after the check ends the wait.
             self._work.clear()
-            if self._draining:
+            if self.is_draining:
                 break
             await self._work.wait(left)
-        if self._draining and seconds > 0:
+        if self.is_draining and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, _HURRIED_PAUSE, left)))

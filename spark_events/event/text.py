@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
@@ -68,6 +69,15 @@ def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
         return datetime.fromtimestamp(millis / 1000).astimezone().strftime(time_format)
     except (ValueError, OverflowError, OSError):
         return str(millis)
+
+
+def rfc3339(millis: int) -> str:
+    """Format milliseconds since the epoch in UTC; a time after the year 9999 becomes the last moment of 9999."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        moment = datetime.max.replace(tzinfo=timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def as_line(millis: int, severity: str, name: str, body: str) -> str:

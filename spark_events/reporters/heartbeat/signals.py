@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 from uuid import NAMESPACE_URL, uuid5
@@ -14,8 +13,8 @@ import msgspec
 
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+from spark_events.event.text import rfc3339
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: How long the watchdog alert outlives a heartbeat, in heartbeat intervals; tolerates two missing heartbeats.
 _INTERVALS = 3
 
@@ -102,19 +101,19 @@ def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
 
     The watchdog alert is active while heartbeats arrive. The other alert is active after a failure.
     """
-    begin = _EPOCH + timedelta(milliseconds=event.observed_ts_millis)
+    begin = event.observed_ts_millis
     labels = {"spark_app_name": _name(event)}
     alive: dict[str, Any] = {"labels": {"alertname": "SparkApplicationAlive", "severity": "none", **labels}}
     interval = event.attributes.get(INTERVAL)
     if signal is Signal.ALIVE and type(interval) is int:
-        alive["endsAt"] = _iso(begin + timedelta(milliseconds=_INTERVALS * interval))
+        alive["endsAt"] = rfc3339(begin + _INTERVALS * interval)
     elif signal is not Signal.START:
-        alive["endsAt"] = _iso(begin)
+        alive["endsAt"] = rfc3339(begin)
     alive["annotations"] = {"summary": event.body}
     alerts = [alive]
     if signal is Signal.FAILURE:
         failed = {"alertname": "SparkApplicationFailed", "severity": "critical", **labels}
-        alerts.append({"labels": failed, "startsAt": _iso(begin), "annotations": {"summary": event.body}})
+        alerts.append({"labels": failed, "startsAt": rfc3339(begin), "annotations": {"summary": event.body}})
     return Ping(_below(url, "/api/v2/alerts"), msgspec.json.encode(alerts), "application/json")
 
 
@@ -123,10 +122,6 @@ def _below(url: str, path: str, query: str = "") -> str:
     parts = urlsplit(url)
     queries = "&".join(filter(None, (parts.query, query)))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, query=queries))
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _name(event: Event) -> str:

@@ -8,7 +8,6 @@ become RUNNING events, at most one in each interval.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -25,6 +24,7 @@ from openlineage.client.facet_v2 import (
 from spark_events._version import __version__
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT
+from spark_events.event.text import rfc3339
 from spark_events.reporters.openlineage.config import OpenLineageConfig
 
 __all__ = ["Runs"]
@@ -134,7 +134,7 @@ class Runs:
         )
         return RunEvent(
             eventType=state,
-            eventTime=_iso(at),
+            eventTime=rfc3339(at),
             producer=self._producer,
             run=Run(runId=run, facets=facets),
             job=Job(namespace=self._config.namespace, name=name, facets={"jobType": kind}),
@@ -145,7 +145,7 @@ class Runs:
 
     def _of_application(self, event: Event, state: RunState) -> dict[str, Any]:
         if state is RunState.START:
-            start = self._config.nominal_time or _iso(event.observed_ts_millis)
+            start = self._config.nominal_time or rfc3339(event.observed_ts_millis)
             self._parent = {"nominalTime": nominal_time_run.NominalTimeRunFacet(nominalStartTime=start)}
             if (parent := _parent(event.attributes)) is not None:
                 self._parent["parent"] = parent
@@ -188,7 +188,3 @@ def _error(event: Event) -> error_message_run.ErrorMessageRunFacet:
         programmingLanguage="PYTHON" if is_python else "JAVA",
         stackTrace=None if trace is None else str(trace),
     )
-
-
-def _iso(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,8 +7,9 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from spark_events.event import Event, Severity
+from spark_events.event.text import rfc3339
 from spark_events.reporters.webhook.alerts import Notice
-from spark_events.reporters.webhook.formats import about, rfc3339, timestamp
+from spark_events.reporters.webhook.formats import about, timestamp
 
 __all__ = ["SLACK", "TEAMS", "AlertFormat", "alertmanager", "pagerduty"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from spark_events.event import Event, encode_event
+from spark_events.event.text import rfc3339
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ENCODER = msgspec.json.Encoder()
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 _ALL = 100_000
@@ -59,15 +58,6 @@ def _cloudevent(event: Event) -> dict[str, Any]:
 def timestamp(event: Event) -> str:
     """Return the event's time in RFC 3339."""
     return rfc3339(event.observed_ts_millis)
-
-
-def rfc3339(millis: int) -> str:
-    """Convert milliseconds since the epoch; a time after the year 9999 becomes the last moment of 9999."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=millis)
-    except OverflowError:
-        moment = datetime.max.replace(tzinfo=timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def about(event: Event) -> str:
