@@ -50,6 +50,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
     lambda pairs: "; ".join(f"{name}: {value.reveal()}" for name, value in pairs),
     True,
 )
+#: Type of a setting that contains the path of a PEM file.
 pem_file = text("the path of a PEM file")
 
 
