@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -56,3 +57,14 @@ class StreamingProgress(msgspec.Struct, frozen=True, rename="camel"):
     sources: list[SourceProgress] = []
     sink: SinkProgress | None = None
     observed_metrics: dict[str, Any] = {}
+
+
+def iso_millis(timestamp: str, otherwise: int) -> int:
+    """Convert Spark's ISO-8601 timestamps (``2026-01-31T10:00:00.000Z``) to milliseconds since the epoch."""
+    try:
+        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    except ValueError:
+        return otherwise
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 1000)

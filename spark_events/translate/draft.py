@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import msgspec
 
+from spark_events.bridge.progress import iso_millis
 from spark_events.event import AttributeValue, Severity
 
 __all__ = ["Draft", "counted", "iso_millis", "lasting", "present"]
@@ -45,17 +44,6 @@ def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"
-
-
-def iso_millis(timestamp: str, otherwise: int) -> int:
-    """Convert Spark's ISO-8601 timestamps (``2026-01-31T10:00:00.000Z``) to milliseconds since the epoch."""
-    try:
-        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    except ValueError:
-        return otherwise
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000)
 
 
 def lasting(millis: int) -> str:

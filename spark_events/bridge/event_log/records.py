@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import JobFailures, cut
+from spark_events.bridge.event_log.progress import reported
 from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
 from spark_events.bridge.event_log.totals import Totals
 from spark_events.bridge.event_log.work import RunningWork
-from spark_events.bridge.progress import SourceProgress, StreamingProgress
+from spark_events.bridge.progress import iso_millis
 from spark_events.bridge.records import (
     LINKS,
     MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
-    ApplicationTotals,
     ExecutorAdded,
     ExecutorRemoved,
     JobEnd,
@@ -31,43 +29,20 @@ from spark_events.bridge.records import (
     QueryProgress,
     QueryStarted,
     QueryTerminated,
-    SqlExecutionEnd,
-    SqlExecutionStart,
+    Record,
     StageCompleted,
     StageSubmitted,
     StageTasks,
     StageWaited,
 )
 
-LogRecord: TypeAlias = (
-    ApplicationStart
-    | ApplicationEnd
-    | ApplicationTotals
-    | JobStart
-    | JobEnd
-    | StageSubmitted
-    | StageTasks
-    | StageCompleted
-    | StageWaited
-    | ExecutorAdded
-    | ExecutorRemoved
-    | QueryStarted
-    | QueryProgress
-    | QueryIdle
-    | QueryTerminated
-    | SqlExecutionStart
-    | SqlExecutionEnd
-)
+#: Record of a log; only logs produce StageWaited.
+LogRecord: TypeAlias = Record | StageWaited
 Handler: TypeAlias = Callable[[bytes], Sequence[LogRecord]]
 Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# In the line of a completed task, the accumulators are between the first and the second of these keys; if the second is
-# missing, they end at the third. A JSON string cannot contain these keys, because its quotation marks are escaped.
-_ACCUMULATORS = b',"Accumulables":['
-_EXECUTOR_METRICS = b',"Task Executor Metrics":{'
-_TASK_METRICS = b',"Task Metrics":{'
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 #: Executor id of the driver, which is the only executor of a local application.
@@ -87,12 +62,8 @@ class LogRecords:
 
     def __init__(self, summary_interval: float = 0.0) -> None:
         self._now = 0
-        self._version = ""
-        self._host = ""
-        self._command = ""
-        self._py_files: list[str] = []
-        self._namespaces: list[str] = []
-        self._links: dict[str, str] = {}
+        # Fields of ApplicationStart that earlier lines contain.
+        self._application: dict[str, Any] = {"spark_version": ""}
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._work = RunningWork(self._tasks)
@@ -104,93 +75,57 @@ class LogRecords:
 
     def _all_handlers(self) -> dict[bytes, Handler]:
         return {
-            _CORE + b"LogStart": self._handler(shapes.LogStartLine, self._log_start),
-            _CORE + b"EnvironmentUpdate": self._handler(shapes.EnvironmentLine, self._environment),
-            _CORE + b"ApplicationStart": self._handler(shapes.ApplicationStartLine, self._application_start),
-            _CORE + b"ApplicationEnd": self._handler_of_several(shapes.ApplicationEndLine, self._application_end),
-            _CORE + b"JobStart": self._handler(shapes.JobStartLine, self._job_start),
-            _CORE + b"JobEnd": self._handler_of_several(shapes.JobEndLine, self._job_end),
-            _CORE + b"StageSubmitted": self._handler(shapes.StageSubmittedLine, self._stage_submitted),
-            _CORE + b"StageCompleted": self._handler_of_several(shapes.StageCompletedLine, self._stage_completed),
-            _CORE + b"TaskStart": self._handler_of_several(shapes.TaskStartLine, self._task_start),
-            _CORE + b"TaskEnd": self._task_end_handler(),
-            _CORE + b"ExecutorAdded": self._handler(shapes.ExecutorAddedLine, self._executor_added),
-            _CORE + b"ExecutorRemoved": self._handler_of_several(shapes.ExecutorRemovedLine, self._executor_removed),
-            _CORE + b"StageExecutorMetrics": self._handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
+            _CORE + b"LogStart": _handler(shapes.LogStartLine, self._log_start),
+            _CORE + b"EnvironmentUpdate": _handler(shapes.EnvironmentLine, self._environment),
+            _CORE + b"ApplicationStart": _handler(shapes.ApplicationStartLine, self._application_start),
+            _CORE + b"ApplicationEnd": _handler(shapes.ApplicationEndLine, self._application_end),
+            _CORE + b"JobStart": _handler(shapes.JobStartLine, self._job_start),
+            _CORE + b"JobEnd": _handler(shapes.JobEndLine, self._job_end),
+            _CORE + b"StageSubmitted": _handler(shapes.StageSubmittedLine, self._stage_submitted),
+            _CORE + b"StageCompleted": _handler(shapes.StageCompletedLine, self._stage_completed),
+            _CORE + b"TaskStart": _handler(shapes.TaskStartLine, self._task_start),
+            _CORE + b"TaskEnd": _handler(shapes.TaskEndLine, self._task_end),
+            _CORE + b"ExecutorAdded": _handler(shapes.ExecutorAddedLine, self._executor_added),
+            _CORE + b"ExecutorRemoved": _handler(shapes.ExecutorRemovedLine, self._executor_removed),
+            _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
             SQL_START: self._sql_start,
-            SQL_END: self._handler(shapes.SqlExecutionEndLine, self._sql_end),
-            _STREAMING + b"QueryStartedEvent": self._handler(shapes.QueryStartedLine, self._query_started),
-            _STREAMING + b"QueryProgressEvent": self._handler(shapes.QueryProgressLine, self._query_progress),
-            _STREAMING + b"QueryIdleEvent": self._handler(shapes.QueryIdleLine, self._query_idle),
-            _STREAMING + b"QueryTerminatedEvent": self._handler(shapes.QueryTerminatedLine, self._query_terminated),
+            SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
+            _STREAMING + b"QueryStartedEvent": _handler(shapes.QueryStartedLine, self._query_started),
+            _STREAMING + b"QueryProgressEvent": _handler(shapes.QueryProgressLine, self._query_progress),
+            _STREAMING + b"QueryIdleEvent": _handler(shapes.QueryIdleLine, self._query_idle),
+            _STREAMING + b"QueryTerminatedEvent": _handler(shapes.QueryTerminatedLine, self._query_terminated),
         }
 
-    def _handler(self, shape: type[Line], take: Callable[[Line], LogRecord | None]) -> Handler:
-        decode = msgspec.json.Decoder(shape).decode
+    def _log_start(self, line: shapes.LogStartLine) -> Sequence[LogRecord]:
+        self._application["spark_version"] = line.spark_version
+        return ()
 
-        def handle(line: bytes) -> Sequence[LogRecord]:
-            record = take(decode(line))
-            return () if record is None else (record,)
-
-        return handle
-
-    def _handler_of_several(self, shape: type[Line], take: Callable[[Line], Sequence[LogRecord]]) -> Handler:
-        decode = msgspec.json.Decoder(shape).decode
-
-        def handle(line: bytes) -> Sequence[LogRecord]:
-            return take(decode(line))
-
-        return handle
-
-    def _task_end_handler(self) -> Handler:
-        decode_beginning = msgspec.json.Decoder(shapes.TaskEndBeginning).decode
-        whole = self._handler_of_several(shapes.TaskEndLine, self._task_end)
-
-        def handle(line: bytes) -> Sequence[LogRecord]:
-            accumulators = line.find(_ACCUMULATORS)
-            if accumulators < 0 or line[-2:] != b"}}":
-                return whole(line)
-            metrics = line.find(_EXECUTOR_METRICS, accumulators)
-            if metrics < 0:
-                metrics = line.find(_TASK_METRICS, accumulators)
-            try:
-                decoded = decode_beginning(line[:accumulators] + b"}" + (b"}" if metrics < 0 else line[metrics:]))
-            except msgspec.DecodeError:
-                return whole(line)
-            return self._task_end(decoded)
-
-        return handle
-
-    def _log_start(self, line: shapes.LogStartLine) -> None:
-        self._version = line.spark_version
-
-    def _environment(self, line: shapes.EnvironmentLine) -> None:
+    def _environment(self, line: shapes.EnvironmentLine) -> Sequence[LogRecord]:
         properties = line.spark_properties
         self._redaction = self._sql.redaction = Redaction(properties)
-        self._host = properties.get("spark.driver.host") or self._host
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
         self._totals.cpus = int(properties.get("spark.task.cpus", 1))
-        self._command = cut(line.system_properties.command)
-        self._py_files = [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path]
-        self._links = {name: properties[key] for name, key in LINKS.items() if properties.get(key)}
-        self._namespaces = sorted({key.split(".")[1] for key in properties if key.count(".") > 1})
+        self._application |= {
+            "host": properties.get("spark.driver.host", ""),
+            "command": cut(line.system_properties.command),
+            "py_files": [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path],
+            "links": {name: properties[key] for name, key in LINKS.items() if properties.get(key)},
+            "namespaces": sorted({key.split(".")[1] for key in properties if key.count(".") > 1}),
+        }
+        return ()
 
-    def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
+    def _application_start(self, line: shapes.ApplicationStartLine) -> Sequence[LogRecord]:
         self._totals.started(line.timestamp)
-        return ApplicationStart(
+        start = ApplicationStart(
             at=self._at(line.timestamp),
             app_id=line.app_id,
             app_name=self._redaction.application_name(line.app_name),
             attempt_id=line.app_attempt_id,
             user=line.user,
             time=line.timestamp,
-            spark_version=self._version,
-            host=self._host,
-            command=self._command,
-            py_files=self._py_files,
-            namespaces=self._namespaces,
-            links=self._links,
+            **self._application,
         )
+        return (start,)
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:
         # The outcome is unknown: in a live run, the shim determines it from the driver's threads, which are not in the
@@ -200,9 +135,9 @@ class LogRecords:
         totals = self._totals.of_application(at, line.timestamp, final=True)
         return (*self._work.waited(at, line.timestamp), totals, end)
 
-    def _job_start(self, line: shapes.JobStartLine) -> JobStart:
+    def _job_start(self, line: shapes.JobStartLine) -> Sequence[LogRecord]:
         at, time = self._times(line.submission_time)
-        return JobStart(at=at, job_id=line.job_id, time=time, properties=self._properties(line.properties))
+        return (JobStart(at=at, job_id=line.job_id, time=time, properties=self._properties(line.properties)),)
 
     def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
         at, time = self._times(line.completion_time)
@@ -211,7 +146,7 @@ class LogRecords:
         self._totals.job_ended(failed=failure is not None)
         return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
 
-    def _stage_submitted(self, line: shapes.StageSubmittedLine) -> StageSubmitted:
+    def _stage_submitted(self, line: shapes.StageSubmittedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
         at, time = self._times(stage.submission_time)
         self._tasks.submitted(stage.stage_id, stage.stage_attempt_id, stage.number_of_tasks)
@@ -226,7 +161,7 @@ class LogRecords:
             properties=self._properties(line.properties),
         )
         self._work.submitted(record)
-        return record
+        return (record,)
 
     def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
@@ -261,7 +196,7 @@ class LogRecords:
         edges = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index, task.launch_time)
         return (*waited, *self._stage_tasks(edges)) if edges or waited else ()
 
-    def _task_end(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning) -> Sequence[LogRecord]:
+    def _task_end(self, line: shapes.TaskEndLine) -> Sequence[LogRecord]:
         task, reason = line.task_info, line.task_end_reason
         if task is None:
             return ()
@@ -279,7 +214,7 @@ class LogRecords:
             )
         return self._stage_tasks(edges) if edges else ()
 
-    def _note_failure(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning, task_id: int) -> None:
+    def _note_failure(self, line: shapes.TaskEndLine, task_id: int) -> None:
         reason, failures = line.task_end_reason, self._tasks.failures(line.stage_id, line.stage_attempt_id)
         if reason.class_name:
             trace = self._job_failures.note(task_id, reason)
@@ -292,7 +227,7 @@ class LogRecords:
     def _stage_tasks(self, edges: Sequence[Edge]) -> list[StageTasks]:
         return [StageTasks(at=self._at(edge.time), **edge._asdict()) for edge in edges]
 
-    def _executor_added(self, line: shapes.ExecutorAddedLine) -> ExecutorAdded | None:
+    def _executor_added(self, line: shapes.ExecutorAddedLine) -> Sequence[LogRecord]:
         info = line.executor_info
         record = ExecutorAdded(
             at=self._at(line.timestamp),
@@ -303,7 +238,7 @@ class LogRecords:
         )
         self._work.executor_added(record)
         self._totals.cores(self._work.cores, line.timestamp)
-        return None if record.executor_id == _DRIVER else record
+        return () if record.executor_id == _DRIVER else (record,)
 
     def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
         removed = ExecutorRemoved(
@@ -317,8 +252,9 @@ class LogRecords:
         self._totals.cores(self._work.cores, line.timestamp)
         return (*edges, removed)
 
-    def _stage_peaks(self, line: shapes.StageExecutorMetricsLine) -> None:
+    def _stage_peaks(self, line: shapes.StageExecutorMetricsLine) -> Sequence[LogRecord]:
         self._totals.peaks(line.executor_id, line.executor_metrics)
+        return ()
 
     def _sql_start(self, line: bytes) -> Sequence[LogRecord]:
         record = self._sql.start(line)
@@ -328,31 +264,33 @@ class LogRecords:
         at, time = self._times(record.time or None)
         return (msgspec.structs.replace(record, at=at, time=time),)
 
-    def _sql_end(self, line: shapes.SqlExecutionEndLine) -> SqlExecutionEnd | None:
-        return self._sql.end(line, self._at(line.time))
+    def _sql_end(self, line: shapes.SqlExecutionEndLine) -> Sequence[LogRecord]:
+        record = self._sql.end(line, self._at(line.time))
+        return () if record is None else (record,)
 
-    def _query_started(self, line: shapes.QueryStartedLine) -> QueryStarted:
-        at = self._at(_millis(line.timestamp))
-        return QueryStarted(at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp)
+    def _query_started(self, line: shapes.QueryStartedLine) -> Sequence[LogRecord]:
+        at = self._at(iso_millis(line.timestamp, 0))
+        return (QueryStarted(at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp),)
 
-    def _query_progress(self, line: shapes.QueryProgressLine) -> QueryProgress:
+    def _query_progress(self, line: shapes.QueryProgressLine) -> Sequence[LogRecord]:
         progress = line.progress
-        at = self._at(_millis(progress.timestamp) + progress.duration_ms.get("triggerExecution", 0))
-        return QueryProgress(at=at, progress=_to_reported_format(progress))
+        end = iso_millis(progress.timestamp, 0) + progress.duration_ms.get("triggerExecution", 0)
+        return (QueryProgress(at=self._at(end), progress=reported(progress)),)
 
-    def _query_idle(self, line: shapes.QueryIdleLine) -> QueryIdle:
-        at = self._at(_millis(line.timestamp))
-        return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
+    def _query_idle(self, line: shapes.QueryIdleLine) -> Sequence[LogRecord]:
+        at = self._at(iso_millis(line.timestamp, 0))
+        return (QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp),)
 
-    def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
+    def _query_terminated(self, line: shapes.QueryTerminatedLine) -> Sequence[LogRecord]:
         # Spark's event contains no time, so use the earliest possible time, which is the time of the preceding line.
-        return QueryTerminated(
+        terminated = QueryTerminated(
             at=self._now,
             id=line.id,
             run_id=line.run_id,
             exception=None if line.exception is None else cut(line.exception),
             error_class=line.error_class,
         )
+        return (terminated,)
 
     def _properties(self, properties: shapes.OriginProperties | None) -> dict[str, str]:
         found: dict[str, str] = {} if properties is None else msgspec.to_builtins(properties)
@@ -371,61 +309,16 @@ class LogRecords:
         return self._at(time), time
 
 
-def _outcome(task: shapes.EndedTask | shapes.EndedTaskOfAnyVersion, reason: shapes.TaskEndReason) -> Outcome:
+def _handler(shape: type[Line], take: Callable[[Line], Sequence[LogRecord]]) -> Handler:
+    decode = msgspec.json.Decoder(shape).decode
+
+    def handle(line: bytes) -> Sequence[LogRecord]:
+        return take(decode(line))
+
+    return handle
+
+
+def _outcome(task: shapes.EndedTask, reason: shapes.TaskEndReason) -> Outcome:
     if task.finish_time != 0 and not task.failed and not task.killed:
         return Outcome.SUCCEEDED
     return Outcome.KILLED if reason.reason in _KILLED else Outcome.FAILED
-
-
-def _to_reported_format(progress: StreamingProgress) -> StreamingProgress:
-    """Convert a progress report to the format of ``StreamingQueryProgress.json``.
-
-    The function unquotes offsets and removes the schemas of rows.
-    """
-    return msgspec.structs.replace(
-        progress,
-        sources=[_source(source) for source in progress.sources],
-        observed_metrics={name: _row(row) for name, row in progress.observed_metrics.items()},
-    )
-
-
-def _source(source: SourceProgress) -> SourceProgress:
-    return msgspec.structs.replace(
-        source,
-        start_offset=_offset(source.start_offset),
-        end_offset=_offset(source.end_offset),
-        latest_offset=_offset(source.latest_offset),
-    )
-
-
-def _offset(raw: msgspec.Raw) -> msgspec.Raw:
-    text = bytes(raw)
-    if text[:1] == b'"':
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.Raw(msgspec.json.format(msgspec.json.decode(text, type=str).encode(), indent=-1))
-    return raw
-
-
-def _row(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_row(element) for element in value]
-    if not isinstance(value, dict):
-        return value
-    schema, values = value.get("schema"), value.get("values")
-    if not isinstance(schema, dict) or schema.get("type") != "struct":
-        return value
-    if not isinstance(values, list):
-        return {name: _row(element) for name, element in value.items() if name != "schema"}
-    names = [field.get("name", "") for field in schema.get("fields", [])]
-    return {name: _row(element) for name, element in zip(names, values, strict=False)}
-
-
-def _millis(timestamp: str) -> int:
-    """Convert an ISO-8601 timestamp to milliseconds since the epoch; 0 if it is invalid."""
-    try:
-        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    except ValueError:
-        return 0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000)

@@ -205,31 +205,6 @@ class StageExecutorMetricsLine(_Core):
 
 class EndedTask(_Core):
     index: int
-    attempt: int
-    launch_time: int
-    host: str
-    speculative: bool
-    getting_result_time: int
-    finish_time: int
-    failed: bool
-    killed: bool
-    task_id: int
-    executor_id: str
-
-
-class TaskEndBeginning(_Core):
-    """Line of a completed task, without the accumulators, which make up most of the line."""
-
-    stage_id: int
-    stage_attempt_id: int
-    task_end_reason: TaskEndReason
-    task_info: EndedTask
-    task_executor_metrics: ExecutorPeaks | None = None
-    task_metrics: TaskMetrics | None = None
-
-
-class EndedTaskOfAnyVersion(_Core):
-    index: int
     attempt: int = 0
     launch_time: int = 0
     host: str = ""
@@ -245,7 +220,7 @@ class EndedTaskOfAnyVersion(_Core):
 class TaskEndLine(_Core):
     stage_id: int
     task_end_reason: TaskEndReason
-    task_info: EndedTaskOfAnyVersion | None = None
+    task_info: EndedTask | None = None
     stage_attempt_id: int = 0
     task_executor_metrics: ExecutorPeaks | None = None
     task_metrics: TaskMetrics | None = None

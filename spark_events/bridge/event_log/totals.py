@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from spark_events.bridge.event_log.shapes import EndedTask, EndedTaskOfAnyVersion, ExecutorPeaks, TaskMetrics
+from spark_events.bridge.event_log.shapes import EndedTask, ExecutorPeaks, TaskMetrics
 from spark_events.bridge.event_log.sketch import Sketch
 from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import ApplicationTotals, StageTotals, TaskTotals
@@ -34,9 +34,9 @@ class _Sums:
         self._peak = 0
         self._durations = Sketch()
         self._inputs = Sketch()
-        self._slowest: EndedTask | EndedTaskOfAnyVersion | None = None
+        self._slowest: EndedTask | None = None
 
-    def add(self, task: EndedTask | EndedTaskOfAnyVersion, outcome: Outcome, given: TaskMetrics | None) -> None:
+    def add(self, task: EndedTask, outcome: Outcome, given: TaskMetrics | None) -> None:
         """Add an ended attempt.
 
         ``given`` is None if Spark recorded no metrics, for example because the executor was lost.
@@ -150,7 +150,7 @@ class Totals:
     def task_ended(
         self,
         key: tuple[int, int],
-        task: EndedTask | EndedTaskOfAnyVersion,
+        task: EndedTask,
         outcome: Outcome,
         metrics: TaskMetrics | None,
     ) -> None:
