@@ -12,7 +12,7 @@ from spark_events.bridge.event_log.failures import JobFailures, cut
 from spark_events.bridge.event_log.progress import reported
 from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
-from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
 from spark_events.bridge.event_log.totals import Totals
 from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import iso_millis
@@ -224,8 +224,8 @@ class LogRecords:
             failures.lost_executor = reason.block_manager_address.executor_id
             failures.lost_host = reason.block_manager_address.host
 
-    def _stage_tasks(self, edges: Sequence[Edge]) -> list[StageTasks]:
-        return [StageTasks(at=self._at(edge.time), **edge._asdict()) for edge in edges]
+    def _stage_tasks(self, edges: Sequence[StageTasks]) -> list[StageTasks]:
+        return [msgspec.structs.replace(edge, at=self._at(edge.time)) for edge in edges]
 
     def _executor_added(self, line: shapes.ExecutorAddedLine) -> Sequence[LogRecord]:
         info = line.executor_info

@@ -1,7 +1,7 @@
 """Task counts of stage attempts, as the shim counts them in a running application (``Stages.java``).
 
-An edge is a change of a stage attempt's status. This module and the shim follow the same rules, so that a replay finds
-the same edges as the live run.
+An edge is a change of a stage attempt's status; its record has no ``at`` yet. This module and the shim follow the same
+rules, so that a replay finds the same edges as the live run.
 
 If the output of a task is lost with its executor, Spark resubmits the task. Spark reports the resubmission with the
 time at which the task had finished, not the time of the loss. Therefore the edge stays pending until the next event
@@ -13,7 +13,8 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from spark_events.bridge.records import StageTasks
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
@@ -61,19 +62,6 @@ class TaskFailures:
     def trace(self, message: str | None) -> str | None:
         """Return the stack trace of a task that failed with this message."""
         return None if message is None else self._traces.get(message)
-
-
-class Edge(NamedTuple):
-    """Change of a stage attempt's status, with the task counts at that time."""
-
-    stage_id: int
-    attempt: int
-    time: int
-    status: str
-    tasks: int
-    running: int
-    finished: int
-    failed: int
 
 
 class _TaskAttempt:
@@ -153,7 +141,7 @@ class _TaskAttempt:
                 # A speculative attempt is still running, so the task counts as running again.
                 self.running += 1
 
-    def edge(self, time: int) -> Edge | None:
+    def edge(self, time: int) -> StageTasks | None:
         """Return an edge (a status transition) if the status has changed, else None."""
         if self.finished == self.tasks:
             now = _FINISHED
@@ -164,9 +152,18 @@ class _TaskAttempt:
         if now is self.status:
             return None
         self.status = now
-        return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
+        return StageTasks(
+            stage_id=self.stage_id,
+            attempt=self.number,
+            time=time,
+            status=now,
+            tasks=self.tasks,
+            running=self.running,
+            finished=self.finished,
+            failed=self.failed,
+        )
 
-    def date(self, time: int) -> Edge | None:
+    def date(self, time: int) -> StageTasks | None:
         """Return the pending edge with this time; None if no edge is pending."""
         if self.lost_executor is None:
             return None
@@ -188,7 +185,7 @@ class TaskCounts:
         """Begin a stage attempt."""
         self._attempts[stage_id, number] = _TaskAttempt(stage_id, number, tasks)
 
-    def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[Edge]:
+    def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[StageTasks]:
         """Count the start of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
@@ -199,7 +196,7 @@ class TaskCounts:
 
     def task_ended(
         self, stage_id: int, number: int, index: int, outcome: Outcome, launched: int, time: int
-    ) -> Sequence[Edge]:
+    ) -> Sequence[StageTasks]:
         """Count the end of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
@@ -222,7 +219,7 @@ class TaskCounts:
         """Return the total running time of the running task attempts, in milliseconds."""
         return sum(max(0, attempt.open * time - attempt.open_since) for attempt in self._attempts.values())
 
-    def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
+    def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[StageTasks]:
         """Undo a finished task whose output was lost with its executor."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
@@ -235,7 +232,7 @@ class TaskCounts:
             attempt.lost_executor = executor
         return ()
 
-    def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
+    def executor_removed(self, executor: str, time: int) -> Sequence[StageTasks]:
         """Return the edges pending on this executor's removal, with the time of the removal."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
@@ -243,13 +240,11 @@ class TaskCounts:
         waiting = [attempt for attempt in self._attempts.values() if attempt.lost_executor == executor]
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
-    def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
+    def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[StageTasks], int]:
         """Remove a stage attempt; return the pending edge, if any, and the number of failed task attempts."""
         attempt = self._attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 
 
-def _edges(lost: Edge | None, own: Edge | None) -> Sequence[Edge]:
-    if lost is None:
-        return () if own is None else (own,)
-    return (lost,) if own is None else (lost, own)
+def _edges(lost: StageTasks | None, own: StageTasks | None) -> Sequence[StageTasks]:
+    return tuple(edge for edge in (lost, own) if edge is not None)

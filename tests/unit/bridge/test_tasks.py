@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.records import StageTasks
 
 T = 1_500_000_000_000
 NOT_ALL, ALL, FINISHED = "NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
@@ -28,12 +29,12 @@ def end(counted: TaskCounts, index: int, outcome: Outcome = Outcome.SUCCEEDED) -
     return only(counted.task_ended(0, 0, index, outcome, T, T))
 
 
-def only(edges: Sequence[Edge]) -> str | None:
+def only(edges: Sequence[StageTasks]) -> str | None:
     assert len(edges) <= 1
     return edges[0].status if edges else None
 
 
-def summaries(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
+def summaries(edges: Sequence[StageTasks]) -> list[tuple[str, int, int, int]]:
     return [(edge.status, edge.time, edge.running, edge.finished) for edge in edges]
 
 
@@ -63,7 +64,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
     assert end(stage, 0) is None
     assert end(stage, 0, Outcome.KILLED) is None
     assert stage.task_ended(0, 0, 1, Outcome.SUCCEEDED, T, T) == (
-        Edge(0, 0, T, FINISHED, tasks=2, running=0, finished=2, failed=0),
+        StageTasks(stage_id=0, attempt=0, time=T, status=FINISHED, tasks=2, running=0, finished=2, failed=0),
     )
     assert stage.completed(0, 0, T) == ((), 0)
 
@@ -117,7 +118,7 @@ def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> N
     ids=["start", "end", "completed"],
 )
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
-    happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
+    happens: Callable[[TaskCounts], Sequence[StageTasks]], edges: list[tuple[str, int, int, int]]
 ) -> None:
     """If the stage's next event precedes the executor's removal, the loss of output has this event's timestamp."""
     stage = half_done()
