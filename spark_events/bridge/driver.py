@@ -7,12 +7,14 @@ would wait for this interpreter.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from typing import Any
 
 from spark_events.bridge.acknowledgements import Answers
 
+_LOG = logging.getLogger(__name__)
 #: Maximum duration of a fetch, in seconds. The session notices a change made by this process after at most this time.
 _FETCH_SECONDS = 0.2
 #: Time limit for sending the last answers, in seconds.
@@ -86,10 +88,16 @@ class DriverAnswers(Answers):
             self._changed.notify()
 
     def _run(self) -> None:
-        # Discard answers if the JVM has exited; the fetching thread reports the exit.
-        with contextlib.suppress(Exception):
+        try:
             while lines := self._next():
                 self._shim.answer(lines)
+        except Exception as error:
+            # If the JVM has exited, the answers are not needed, and the fetching thread reports the exit.
+            if not _means_exit(error):
+                _LOG.exception(
+                    "the driver rejected an answer; it receives no further acknowledgements, so its record queue"
+                    " may become full; report this defect"
+                )
         release_connection(self._shim)
 
     def _next(self) -> bytes:
@@ -124,9 +132,7 @@ class DriverBridge:
 
     def is_driver_gone(self) -> bool:
         """Return whether fetching ended because the JVM no longer answers."""
-        from py4j.protocol import Py4JNetworkError
-
-        return isinstance(self.records.failure, (Py4JNetworkError, OSError))
+        return _means_exit(self.records.failure)
 
     def stop(self) -> None:
         """Stop listening; records that already exist are still delivered."""
@@ -150,6 +156,13 @@ class DriverBridge:
     def release(self) -> None:
         """Close py4j's connection of the calling thread."""
         release_connection(self._shim)
+
+
+def _means_exit(error: BaseException | None) -> bool:
+    """Return whether py4j raises this error because the JVM no longer answers."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, (Py4JNetworkError, OSError))
 
 
 def release_connection(java_object: Any) -> None:

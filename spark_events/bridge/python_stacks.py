@@ -16,6 +16,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -83,13 +84,17 @@ def _remove(path: Path, pid: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _answer(server: socket.socket) -> None:
+def _answer(server: socket.socket, pause: Callable[[float], None] = time.sleep) -> None:
     while True:
-        with contextlib.suppress(OSError):
+        try:
             connection, _ = server.accept()
             with connection:
                 connection.settimeout(_TIMEOUT_SECONDS)
                 connection.sendall(msgspec.json.encode(stacks()))
+        except OSError:
+            # The sidecar did not wait for the answer, or this process has too many open files. Pause, because the next
+            # attempt would fail at once in the second case.
+            pause(_TIMEOUT_SECONDS)
 
 
 def amend(record: Inspection, of: Callable[[], list[list[PythonFrame]]]) -> Inspection:

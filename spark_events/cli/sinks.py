@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -93,9 +92,11 @@ class Reporters:
             del self._waiting[:_SLICE]
 
     def close(self) -> int:
-        # Close all reporters, even if one of them is blocked.
-        with contextlib.suppress(SparkEventsError):
+        try:
             self._enqueue(self._waiting)
+        except SparkEventsError as error:
+            # Close all reporters, even if one of them is blocked. The result counts the undelivered events.
+            print(f"spark-events: {error}", file=sys.stderr)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
         return sum(counters.lost for counters in self._pipeline.dispatcher.counters().values())
 

@@ -93,6 +93,28 @@ def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder
     assert not path.exists()
 
 
+def test_the_server_pauses_after_an_error() -> None:
+    """If no connection can be accepted, as with too many open files, the server pauses between its attempts."""
+
+    class Stop(Exception):
+        """End of the test."""
+
+    class Server:
+        def accept(self) -> None:
+            raise OSError(24, "Too many open files")
+
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        python_stacks._answer(Server(), pause)  # type: ignore[arg-type]
+    assert pauses == [0.5] * 3
+
+
 def test_only_queries_in_python_are_amended() -> None:
     """The sidecar requests stacks only if a query waits for Python, and then only once."""
     asked: list[int] = []

@@ -231,6 +231,7 @@ def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], 
     replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
     assert replay.code == 1
     assert "7 events not delivered" in replay.notes[-1]
+    assert any("aborted: reporter audit delivered no event for 0 s" in note for note in replay.notes)
 
 
 def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
