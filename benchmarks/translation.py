@@ -18,8 +18,8 @@ from pathlib import Path
 
 from spark_events.bridge.event_log.files import find_logs
 from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.cli.replay import replayed
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
 _FIXTURE = Path(__file__).parents[1] / "tests/unit/bridge/fixtures/foreachbatch-4.3.jsonl"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import logging
 import os
 import re
@@ -14,15 +13,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from spark_events.bridge.event_log.files import EventLog
-from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, show, writing
-from spark_events.cli.replay import replayed
 from spark_events.config import positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event
 from spark_events.pipeline import read
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
@@ -32,13 +27,10 @@ from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
-from spark_events.translate.translator import Translator
 
 _RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
 _PORT = 4041
 _MOST_NOTES = 3
-#: Minimum step of the progress display, as a fraction of an event log.
-_STEP = 0.01
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
 
@@ -127,7 +119,7 @@ def _report(
     now = _now()
     options = _options(chosen, sla, now)
     with EventTable() as table:
-        reading = Reading(table, functools.partial(_events_of, config), options.since, progress)
+        reading = Reading(table, options.since, config, progress)
         for source in chosen.sources:
             reading.read(source)
         progress("computing", None)
@@ -144,23 +136,6 @@ def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOpt
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     return ReportOptions(since, until, chosen.app, chosen.query, sla)
-
-
-def _events_of(
-    config: TranslateConfig, log: EventLog, note: Callable[[str], None], progress: Callable[[float], None]
-) -> Iterator[list[Event]]:
-    """Return the events of an event log."""
-    reader, translator = EventLogReader(log, note, config.summary.interval), Translator(config)
-    shown = 0.0
-    for events in replayed(reader, translator):
-        if (read_part := reader.fraction) >= shown + _STEP:
-            shown = read_part
-            progress(shown)
-        yield events
-    if not reader.recognised and (reader.lines or reader.damaged):
-        note(f"{log.path}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
-    elif reader.damaged:
-        note(f"{log.path}: skipped {reader.damaged:,} damaged lines or blocks")
 
 
 def _now() -> int:

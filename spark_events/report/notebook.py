@@ -51,7 +51,7 @@ def inline_report(events: Iterable[Event], sla_ms: int | None = None) -> InlineR
         SparkEventsError: there is no event.
     """
     with EventTable() as table:
-        reading = Reading(table, lambda log, note, part: iter(()))
+        reading = Reading(table)
         reading.add(iter([list(events)]), "this session", "memory")
         now = time.time_ns() // 1_000_000
         return InlineReport(build(table, ReportOptions(sla_ms=sla_ms), now, reading.summaries, (), True))

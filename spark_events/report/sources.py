@@ -16,6 +16,7 @@ import msgspec
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.bridge.event_log.files import EventLog, find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
@@ -23,6 +24,9 @@ from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, lasting
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.file.rotation import Archive
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.event_log import replayed
+from spark_events.translate.translator import Translator
 
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
@@ -31,9 +35,8 @@ _CHUNK = 5_000
 #: Time limit for a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
-#: Function that returns the events of an event log. It also receives two callbacks: for notes on the log, and for the
-#: fraction read so far.
-LogReader = Callable[[EventLog, Callable[[str], None], Callable[[float], None]], Iterator[list[Event]]]
+#: Minimum step of the progress display, as a fraction of an event log.
+_STEP = 0.01
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,16 +45,16 @@ class Reading:
 
     Attributes:
         table: the table.
-        read_log: returns the events of one event log.
         since: start of the report's period, in milliseconds; None: no limit.
-        progress: receives the name of the current source, and the fraction read so far, if known.
+        translation: settings for the events of event logs.
+        progress: receives the name of the current source and, for an event log, the fraction read so far.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
     """
 
     table: EventTable
-    read_log: LogReader
     since: int | None = None
+    translation: TranslateConfig = dataclasses.field(default_factory=TranslateConfig)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
     notes: list[str] = dataclasses.field(default_factory=list)
     summaries: list[SourceSummary] = dataclasses.field(default_factory=list)
@@ -149,7 +152,7 @@ class Reading:
     def _load(self, file: Path, compressed: bool, text: str, kind: str) -> None:
         damaged = self.table.damaged
         self.progress(text, None)
-        found = self.table.load(file, compressed, self.since, lambda part: self.progress(text, part))
+        found = self.table.load(file, compressed, self.since)
         if damaged := self.table.damaged - damaged:
             what = "line that is not an event" if damaged == 1 else "lines that are not events"
             self.notes.append(f"{text}: skipped {damaged:,} {what}")
@@ -158,8 +161,20 @@ class Reading:
     def _log(self, log: EventLog) -> None:
         text = str(log.path)
         self.progress(text, None)
-        events = self.read_log(log, self.notes.append, lambda part: self.progress(text, part))
-        self.add(events, text, "event log")
+        self.add(self._events_of(log, text), text, "event log")
+
+    def _events_of(self, log: EventLog, text: str) -> Iterator[list[Event]]:
+        reader = EventLogReader(log, self.notes.append, self.translation.summary.interval)
+        shown = 0.0
+        for events in replayed(reader, Translator(self.translation)):
+            if reader.fraction >= shown + _STEP:
+                shown = reader.fraction
+                self.progress(text, shown)
+            yield events
+        if not reader.recognised and (reader.lines or reader.damaged):
+            self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
+        elif reader.damaged:
+            self.notes.append(f"{text}: skipped {reader.damaged:,} damaged lines or blocks")
 
     def _database(self, source: str) -> None:
         try:

@@ -6,10 +6,7 @@ DuckDB uses a temporary file, so that a report's memory does not grow with the n
 from __future__ import annotations
 
 import tempfile
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from spark_events.errors import SparkEventsError
@@ -28,7 +25,6 @@ _TEXTS = {
     "run_id": "spark.streaming.query.run_id",
     "query_name": "spark.streaming.query.name",
     "entity": "spark.entity",
-    "old_status": "spark.status.old",
     "status": "spark.status.new",
     "reason": "spark.status.reason",
     "end_reason": "spark.app.end_reason",
@@ -52,7 +48,6 @@ _TEXTS = {
     "overdue_subject": "spark.deadline.subject",
     "place": "spark.deadline.place",
     "deadline_location": "spark.deadline.location",
-    "deadline_stack": "spark.deadline.stack",
     "topic": "spark.deadline.topic",
     "stage_name": "spark.stage.name",
     "function": "spark.enrich.function",
@@ -71,7 +66,6 @@ _NUMBERS = {
     "stage_attempt": "spark.stage.attempt",
     "stage_ms": "spark.stage.duration_ms",
     "stage_lost_ms": "spark.stage.lost_ms",
-    "cores": "spark.executor.cores",
     "more_added": "spark.executor.more_added",
     "more_removed": "spark.executor.more_removed",
     "source_index": "spark.source.index",
@@ -114,7 +108,6 @@ LASTING = (
 )
 _MEMORY, _THREADS = "300MB", 2
 _ROW_GROUP = 16_384
-_POLL_SECONDS = 0.2
 
 
 def _columns() -> list[tuple[str, str, str]]:
@@ -154,9 +147,6 @@ class EventTable:
                 "autoinstall_known_extensions": False,
             },
         )
-        # DuckDB measures progress only while its progress bar is enabled, so enable the bar without printing it.
-        self.run("SET enable_progress_bar_print = false")
-        self.run("SET enable_progress_bar = true")
         # Use small row groups, because each thread buffers one row group per column in memory.
         path = quoted(str(self.folder / "events.duckdb"))
         self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
@@ -188,14 +178,13 @@ class EventTable:
             f"cannot compute the report in {self.folder.parent}; set TMPDIR to use another folder: {first}"
         )
 
-    def load(self, file: Path, compressed: bool, since: int | None, progress: Callable[[float], None]) -> int:
+    def load(self, file: Path, compressed: bool, since: int | None) -> int:
         """Add the events of a file of JSON lines; return their number.
 
         Args:
             file: the file.
             compressed: whether the file is compressed with gzip.
             since: start of the report's period. Earlier events are kept only if the period needs them.
-            progress: receives the fraction read so far, from 0 to 1.
 
         Raises:
             OSError: the file cannot be read, or ends within a compressed block.
@@ -213,39 +202,25 @@ class EventTable:
         entity = f'attributes."{_TEXTS["entity"]}"'
         where = "TRUE" if since is None else f"(name IS NULL OR ts >= {since} OR {lasting(entity)})"
         before = self.count()
-        self._watched(
+        statement = (
             "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"
             " list_position(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'], severity),"
             " CASE WHEN name <> 'BatchCommitEvent' AND name <> 'HeartbeatEvent' THEN body END,"
             f" {expressions} FROM read_json({quoted(str(link))}, format = 'newline_delimited', ignore_errors = true,"
-            f" columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}",
-            progress,
+            f" columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}"
         )
-        bad = f"id IS NULL OR name IS NULL OR ts IS NULL OR ts NOT BETWEEN 0 AND {_LAST_MILLIS}"
-        damaged = int(self.run(f"SELECT count(*) FROM event WHERE {bad}")[0][0])
-        if damaged:
-            self.damaged += damaged
-            self.run(f"DELETE FROM event WHERE {bad}")
-        return self.count() - before
-
-    def _watched(self, statement: str, progress: Callable[[float], None]) -> None:
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(_POLL_SECONDS):
-                progress(max(0.0, self._connection.query_progress() / 100))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
         try:
             self._connection.execute(statement)
         except self._errors as error:
             if isinstance(error, self._limits[1]) or "No space left" in str(error):
                 raise self._limit(error) from None
             raise OSError(None, str(error).partition("\n")[0]) from None
-        finally:
-            done.set()
-            watcher.join()
+        bad = f"id IS NULL OR name IS NULL OR ts IS NULL OR ts NOT BETWEEN 0 AND {_LAST_MILLIS}"
+        damaged = int(self.run(f"SELECT count(*) FROM event WHERE {bad}")[0][0])
+        if damaged:
+            self.damaged += damaged
+            self.run(f"DELETE FROM event WHERE {bad}")
+        return self.count() - before
 
     def count(self) -> int:
         """Return the number of events in the table."""
@@ -261,9 +236,7 @@ class EventTable:
     def __enter__(self) -> EventTable:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
         self._folder.cleanup()
 

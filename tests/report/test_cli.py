@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import re
@@ -19,7 +18,6 @@ import pytest
 
 from report.stories import MINUTE, START, Story, busy_day
 from spark_events import Event
-from spark_events.bridge.event_log.files import find_logs
 from spark_events.cli import main
 from spark_events.cli import report as command
 from spark_events.errors import SparkEventsError
@@ -195,26 +193,26 @@ def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_pa
 def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None:
     """With the interval in --conf, an event log yields summaries of the running application."""
     config = TranslateConfig(summary=SummaryConfig(interval=1.0))
-    (log,) = find_logs(slow_log(tmp_path))
-    found = list(command._events_of(config, log, pytest.fail, lambda part: None))
-    names = [event.name for events in found for event in events]
-    assert names.count("ApplicationSummaryEvent") == 2
+    with EventTable() as table:
+        reading = Reading(table, translation=config)
+        reading.read(str(slow_log(tmp_path)))
+        names = table.run("SELECT name FROM event")
+    assert names.count(("ApplicationSummaryEvent",)) == 2
+    assert reading.notes == []
 
 
 @pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
 def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
     """While an event log is read, progress advances in steps of one percent of the file size, compressed or not."""
-    parts: list[float] = []
-    (log,) = find_logs(FIXTURES / name)
-    found = list(command._events_of(TranslateConfig(), log, pytest.fail, parts.append))
-    assert found
-    assert parts == sorted(set(parts))
-    assert 0 < parts[0] <= parts[-1] <= 1
     shown: list[tuple[str, float | None]] = []
     with EventTable() as table:
-        read_log = functools.partial(command._events_of, TranslateConfig())
-        Reading(table, read_log, progress=lambda text, part: shown.append((text, part))).read(str(FIXTURES / name))
-    assert parts[0] in [part for _, part in shown]
+        reading = Reading(table, progress=lambda text, part: shown.append((text, part)))
+        reading.read(str(FIXTURES / name))
+    assert reading.summaries[0].events
+    assert reading.notes == []
+    parts = [part for text, part in shown if part is not None]
+    assert parts == sorted(set(parts))
+    assert 0 < parts[0] <= parts[-1] <= 1
 
 
 def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

@@ -32,7 +32,7 @@ def report_of(events: Sequence[Event], now: int | None = None, draw: bool = Fals
         path = Path(folder, "events.jsonl")
         path.write_bytes(encode_lines(events))
         chosen = ReportOptions(**options)
-        reading = Reading(table, lambda log, note, part: iter(()), chosen.since)
+        reading = Reading(table, chosen.since)
         reading.read(str(path))
         return build(table, chosen, now or START + 400 * 24 * HOUR, reading.summaries, reading.notes, draw)
 

@@ -15,8 +15,8 @@ from spark_events.bridge.event_log.files import find_logs
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.event_log.records import LogRecord
 from spark_events.bridge.event_log.sketch import Sketch
-from spark_events.cli.replay import replayed
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
 T = 1_000_000

@@ -16,8 +16,8 @@ from fakes import ROOT
 
 from spark_events.bridge.event_log.files import find_logs
 from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.cli.replay import replayed
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
 FIXTURES = sorted((ROOT / "tests/unit/bridge/fixtures").glob("*.jsonl"))
