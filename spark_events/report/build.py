@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from spark_events.errors import SparkEventsError
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
-from spark_events.report.intervals import Ends, Interval, idle_times, overdue_work
-from spark_events.report.model import EventReport, RunSummary, SourceSummary, SubjectReport
+from spark_events.report.intervals import idle_times, overdue_work
+from spark_events.report.model import EventReport, IdleTime, Overdue, RunSummary, SourceSummary, SubjectReport
 from spark_events.report.numbers import Numbers, numbers_of
 from spark_events.report.runs import SubjectRun, downtimes, runs_of, uptime
 from spark_events.report.table import EventTable
@@ -74,19 +74,14 @@ def build(
         some.sort(key=lambda run: run.start)
     uptimes = {subject: uptime(some, since, until) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
-    ends = Ends(runs)
+    ends = {run.key: run.end for some in runs.values() for run in some}
     idle, idle_lanes = idle_times(table, ends, since, until)
-    overdue, overdue_lanes = overdue_work(table, ends, since, until)
+    overdue = overdue_work(table, ends, since, until)
     subjects = [
-        dataclasses.replace(
-            _subject(some, numbers, uptimes[subject], since, until),
-            idle=idle.get(subject, ()),
-            overdue=overdue.get(subject, ()),
-        )
+        _subject(some, numbers, uptimes[subject], since, until, idle.get(subject, ()), overdue.get(subject, ()))
         for subject, some in runs.items()
     ]
     subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
-    lanes: list[Interval] = [*idle_lanes, *overdue_lanes]
     return EventReport(
         generated=now,
         since=since,
@@ -107,7 +102,7 @@ def build(
         lost=numbers.lost,
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
-        drawing=drawing_of(table, subjects, runs, lanes, numbers.groups, since, until) if draw else None,
+        drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, since, until) if draw else None,
     )
 
 
@@ -160,7 +155,15 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     return since, until, until_is, newest
 
 
-def _subject(runs: list[SubjectRun], numbers: Numbers, up: int, since: int, until: int) -> SubjectReport:
+def _subject(
+    runs: list[SubjectRun],
+    numbers: Numbers,
+    up: int,
+    since: int,
+    until: int,
+    idle: tuple[IdleTime, ...],
+    overdue: tuple[Overdue, ...],
+) -> SubjectReport:
     last = max(runs, key=lambda run: (run.end is None, run.start))
     key = last.subject
     kind = "query" if last.key[3] is not None else "application"
@@ -186,8 +189,8 @@ def _subject(runs: list[SubjectRun], numbers: Numbers, up: int, since: int, unti
         downtimes=downs,
         commits=numbers.commits.get(key),
         watermark=numbers.watermarks.get(key),
-        idle=(),
-        overdue=(),
+        idle=idle,
+        overdue=overdue,
         enrichment=numbers.enrichment.get(key, ()),
         failures=numbers.failures.get(key, ()),
         executors_lost=numbers.executors_lost.get(key, ()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from spark_events.report.intervals import Interval
-from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, State, Step, SubjectReport
+from spark_events.report.intervals import IdleInterval
+from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, Step, SubjectReport
 from spark_events.report.numbers import DURATION, LAG, QUERY
 from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
@@ -16,11 +16,9 @@ _SEGMENTS, _BUCKETS, _EXECUTORS, _MARKERS = 2_500, 2_000, 1_000, 1_000
 _MOST_LANES, _MOST_SERIES, _MOST_BUCKETS = 200, 100, 400
 _LEAST_SEGMENTS = 8
 
-_RUN_STATES = {"FAILED": State.FAILED, "LOST": State.FAILED, "CANCELLED": State.CANCELLED, "UNKNOWN": State.UNKNOWN}
+_RUN_STATES = {"FAILED": "failed", "LOST": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 #: States from worst to best. If a bucket has several states, the chart shows the worst.
-_WORST = [
-    state.value for state in (State.DOWN, State.FAILED, State.OVERDUE, State.UNKNOWN, State.IDLE, State.CANCELLED)
-]
+_WORST = ("down", "failed", "overdue", "unknown", "idle", "cancelled")
 
 # The rate is the number of rows in a bucket, divided by the sum of the times since each preceding commit. Dividing by
 # the width of the bucket would produce a sawtooth curve if buckets are not much longer than batches.
@@ -50,7 +48,7 @@ def drawing_of(
     table: EventTable,
     subjects: Sequence[SubjectReport],
     runs: Mapping[str, list[SubjectRun]],
-    intervals: Sequence[Interval],
+    idle_intervals: Sequence[IdleInterval],
     groups: Sequence[FailureGroup],
     since: int,
     until: int,
@@ -59,10 +57,14 @@ def drawing_of(
     worst = sorted(subjects, key=lambda one: (-bool(one.downtimes), -one.failed_runs, -len(one.failures)))[:_MOST_LANES]
     shown = {one.key for one in worst}
     overlays: dict[str, list[Segment]] = defaultdict(list)
-    for interval in intervals:
-        if interval.subject in shown:
-            end = until if interval.end is None else interval.end
-            overlays[interval.subject].append((interval.start, end, interval.kind, interval.text))
+    for idle in idle_intervals:
+        if idle.subject in shown:
+            end = until if idle.end is None else idle.end
+            overlays[idle.subject].append((idle.start, end, "idle", idle.text))
+    for subject in worst:
+        for work in subject.overdue:
+            end = until if work.end is None else work.end
+            overlays[subject.key].append((work.start, end, "overdue", f"{work.what} overdue"))
     lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
     # Lanes with many segments receive the points that lanes with few segments do not need.
     left, lanes = _SEGMENTS, {}
@@ -90,11 +92,11 @@ def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> lis
     segments = []
     for run in runs:
         end = until if run.end is None else run.end
-        ended = State.FINISHED if run.end is not None else State.RUNNING
-        state = State.RUNNING if subject.is_long_running else _RUN_STATES.get(run.status, ended)
+        ended = "finished" if run.end is not None else "running"
+        state = "running" if subject.is_long_running else _RUN_STATES.get(run.status, ended)
         name = run.key[3] or run.key[1]
-        segments.append((run.start, end, state.value, f"{name}: {run.status}"))
-    segments += [(down.start, down.end, State.DOWN.value, down.cause) for down in subject.downtimes]
+        segments.append((run.start, end, state, f"{name}: {run.status}"))
+    segments += [(down.start, down.end, "down", down.cause) for down in subject.downtimes]
     return segments
 
 

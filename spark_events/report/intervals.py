@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from spark_events.report.model import IdleTime, Overdue
-from spark_events.report.runs import RunKey, SubjectRun
+from spark_events.report.runs import RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
@@ -25,41 +26,33 @@ FROM event WHERE name = 'DeadlineStatusChangeEvent' ORDER BY ts, sequence
 """
 
 
+#: End times of runs; None while a run continues.
+Ends: TypeAlias = Mapping[RunKey, int | None]
+
+
 @dataclasses.dataclass(slots=True)
-class Interval:
-    """Interval in a lane; ``end`` is None while the interval continues."""
+class IdleInterval:
+    """IdleInterval in the lane of a query; ``end`` is None while the interval continues."""
 
     subject: str
     start: int
     end: int | None
     text: str
-    kind: str
 
 
 @dataclasses.dataclass(slots=True)
 class _Idle:
     subject: str
     source: str
-    intervals: list[Interval] = dataclasses.field(default_factory=list)
+    intervals: list[IdleInterval] = dataclasses.field(default_factory=list)
     held_back_by: str | None = None
-
-
-class Ends:
-    """End times of runs."""
-
-    def __init__(self, runs: Mapping[str, list[SubjectRun]]) -> None:
-        self._ends = {run.key: run.end for some in runs.values() for run in some}
-
-    def of(self, key: RunKey) -> int | None:
-        """Return the end time of a run, or None while the run continues."""
-        return self._ends.get(key, self._ends.get((*key[:3], None)))
 
 
 def idle_times(
     table: EventTable, ends: Ends, since: int, until: int
-) -> tuple[dict[str, tuple[IdleTime, ...]], list[Interval]]:
+) -> tuple[dict[str, tuple[IdleTime, ...]], list[IdleInterval]]:
     """Return the idle times by query, and the idle intervals of queries and sources for the timeline lanes."""
-    open_intervals: dict[tuple[object, ...], tuple[_Idle, RunKey, Interval]] = {}
+    open_intervals: dict[tuple[object, ...], tuple[_Idle, RunKey, IdleInterval]] = {}
     found: dict[str, dict[tuple[object, ...], _Idle]] = defaultdict(dict)
     for row in table.run(_IDLE):
         run: RunKey = row[:4]
@@ -71,13 +64,13 @@ def idle_times(
             idle.held_back_by = held or idle.held_back_by
             if (run, key) not in open_intervals:
                 start = ts if idle_since is None else min(ts, idle_since)
-                interval = Interval(query, start, None, f"{source} idle", "idle")
+                interval = IdleInterval(query, start, None, f"{source} idle")
                 idle.intervals.append(interval)
                 open_intervals[run, key] = idle, run, interval
         elif (run, key) in open_intervals:
             open_intervals.pop((run, key))[2].end = ts
     for _, run, interval in open_intervals.values():
-        end = ends.of(run)
+        end = _end_of(run, ends)
         interval.end = None if end is None else max(interval.start, end)
     numbers = {
         query: tuple(one for idle in of_query.values() if (one := _total(idle, since, until)) is not None)
@@ -91,6 +84,10 @@ def idle_times(
         for interval in idle.intervals
     ]
     return numbers, lanes
+
+
+def _end_of(run: RunKey, ends: Ends) -> int | None:
+    return ends.get(run, ends.get((*run[:3], None)))
 
 
 def _source(subject: str, index: int | None, description: str | None, partition: str | None) -> str:
@@ -109,10 +106,8 @@ def _total(idle: _Idle, since: int, until: int) -> IdleTime | None:
     return IdleTime(idle.subject, idle.source, len(inside), total, ongoing, idle.held_back_by)
 
 
-def overdue_work(
-    table: EventTable, ends: Ends, since: int, until: int
-) -> tuple[dict[str, tuple[Overdue, ...]], list[Interval]]:
-    """Return overdue work by subject, oldest first, and its intervals for the timeline lanes."""
+def overdue_work(table: EventTable, ends: Ends, since: int, until: int) -> dict[str, tuple[Overdue, ...]]:
+    """Return overdue work by application or query, oldest first."""
     found: list[tuple[str, Overdue]] = []
     still: dict[tuple[object, ...], tuple[str, RunKey, Overdue]] = {}
     for row in table.run(_OVERDUE):
@@ -134,12 +129,10 @@ def overdue_work(
             _, _, work = still.pop(key)
             found.append((subject, dataclasses.replace(work, end=ts, elapsed_ms=elapsed or work.elapsed_ms)))
     for subject, run, work in still.values():
-        end = ends.of(run)
+        end = _end_of(run, ends)
         found.append((subject, dataclasses.replace(work, end=None if end is None else max(work.start, end))))
     by_subject: dict[str, list[Overdue]] = defaultdict(list)
-    lanes = []
     for subject, work in sorted(found, key=lambda one: one[1].start):
         if work.start < until and (work.end is None or work.end > since):
             by_subject[subject].append(work)
-            lanes.append(Interval(subject, work.start, work.end, f"{work.what} overdue", "overdue"))
-    return {subject: tuple(works) for subject, works in by_subject.items()}, lanes
+    return {subject: tuple(works) for subject, works in by_subject.items()}

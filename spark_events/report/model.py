@@ -6,23 +6,9 @@ Times are in milliseconds since the epoch, durations in milliseconds. None means
 from __future__ import annotations
 
 import dataclasses
-import enum
 from typing import TypeAlias
 
 import msgspec
-
-
-class State(enum.Enum):
-    """State of an application or a query during an interval of its lane."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    CANCELLED = "cancelled"
-    UNKNOWN = "unknown"
-    FAILED = "failed"
-    DOWN = "down"
-    IDLE = "idle"
-    OVERDUE = "overdue"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,7 +168,16 @@ class EnrichmentNumbers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubjectReport:
-    """"""
+    """Numbers of one application or query in the period.
+
+    Attributes:
+        key: identifies the application or query in the report.
+        kind: ``application`` or ``query``.
+        outcome: status of the last run.
+        failures: index in the report's ``failures`` and number of failures, for each cause.
+        executors_lost: cause and number of lost executors.
+        dropped: number of lost records and events of the application.
+    """
 
     key: str
     kind: str
@@ -275,6 +270,8 @@ class Lost:
     count: int
 
 
+#: Part of a lane: start, end, state and explanation. The states are ``running``, ``finished``, ``cancelled``,
+#: ``unknown``, ``failed``, ``down``, ``idle`` and ``overdue``.
 Segment: TypeAlias = tuple[int, int, str, str]
 #: One point of a query's charts: start of the bucket, commits, min, median and max duration, rows/s, highest lag.
 Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, float | None, int | None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import string
 from importlib import resources
 
 import msgspec
@@ -33,20 +34,9 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
     sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
     connect = "'none'" if refresh_seconds is None else "'self'"
     policy = f"default-src 'none'; {sources}; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    parts = {
-        "policy": policy,
-        "style": style,
-        "data": data_of(report),
-        "refresh": str(refresh_seconds or 0),
-        "script": script,
-    }
-    for name, value in parts.items():
-        head, mark, tail = template.partition(f"{{{{ {name} }}}}")
-        assert mark, name
-        # Search for placeholders only in the remaining template, never in inserted text.
-        template = tail
-        parts[name] = head + value
-    return "".join(parts.values()) + template
+    return string.Template(template).substitute(
+        policy=policy, style=style, data=data_of(report), refresh=refresh_seconds or 0, script=script
+    )
 
 
 def data_of(report: EventReport) -> str:

@@ -22,19 +22,19 @@ BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
 #: Identity of a run: application, application id, attempt and, for a query, run id.
 RunKey: TypeAlias = tuple[str, str, str, str | None]
 
-_CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
+#: SQL expression for the text of a failure.
+CAUSE = "coalesce(nullif(root_cause, ''), nullif(message, ''), body)"
 # Prepend the error's type to a message; a root cause already begins with its type.
 _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
-_GROUP = (
+#: SQL expression for the key of a failure's cause.
+GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
     f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
-    f" concat(error_type, chr(10), {_FIRST_LINE.format(_CAUSE)}))"
+    f" concat(error_type, chr(10), {_FIRST_LINE.format(CAUSE)}))"
 ).format(empty="''")
 #: Condition for events that are failures. The condition includes LOST, because a lost application has no
 #: JobFailureEvent.
 FAILURE = "(name = 'JobFailureEvent' OR (name = 'JobStatusChangeEvent' AND status = 'LOST'))"
-#: SQL expressions for the text of a failure, and for the key of the failure's cause.
-CAUSE, GROUP = _CAUSE, _GROUP
 
 
 @dataclasses.dataclass(slots=True)
@@ -120,7 +120,7 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
         name=name,
         entity=entity,
         condition=condition,
-        cause=_CAUSE,
+        cause=CAUSE,
         status=_STATUS.format(entity=entity),
     )
     found = []
