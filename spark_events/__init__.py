@@ -99,28 +99,8 @@ __all__ = [
     "start",
 ]
 
+#: Modules of the public names, except errors and the names of ``spark_events.enrichment``.
 _MODULES = {
-    **dict.fromkeys(
-        (
-            "Auto",
-            "Budget",
-            "Buffer",
-            "Cache",
-            "CacheStore",
-            "CircuitBreaker",
-            "Context",
-            "Key",
-            "Limits",
-            "OnFailure",
-            "Rate",
-            "RedisCache",
-            "Replay",
-            "Retry",
-            "enrich",
-            "enrich_batch",
-        ),
-        "spark_events.enrichment",
-    ),
     **dict.fromkeys(("Event", "EventBuilder", "Severity", "decode_event"), "spark_events.event"),
     "read": "spark_events.reporters.file.reading",
     "MemoryReporter": "spark_events.reporters.memory",
@@ -136,7 +116,8 @@ def __getattr__(name: str) -> Any:
     # Import lazily: executors lack msgspec, which events need, and an unused part should not delay the import.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
-    return getattr(import_module(_MODULES.get(name, "spark_events.errors")), name)
+    other = "spark_events.errors" if name.endswith("Error") else "spark_events.enrichment"
+    return getattr(import_module(_MODULES.get(name, other)), name)
 
 
 def __dir__() -> list[str]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import threading
 import time
-from collections import deque
 from typing import Any
 
 import msgspec
@@ -22,60 +22,54 @@ _REMOVE_SECONDS = 5.0
 
 
 class ClientRecords:
-    """Unbounded queue of lines that this process creates."""
+    """Unbounded queue of lines that this process creates.
+
+    Attributes:
+        closed: always False, because no other process could close the queue.
+    """
+
+    closed = False
 
     def __init__(self) -> None:
-        self._lines: deque[bytes] = deque()
-        self._changed = threading.Condition()
-        self._woken = False
+        # An empty line only wakes the reader.
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._count = 0
         self._is_over = False
-
-    @property
-    def closed(self) -> bool:
-        """Always False: no other process could close the queue."""
-        return False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         """Return the queued lines; wait up to ``timeout`` seconds for a line.
 
         The result is empty after a timeout or :meth:`wake`.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._woken, timeout)
-            self._woken = False
-            lines = list(self._lines)
-            self._lines.clear()
-            return lines
+        lines = []
+        with contextlib.suppress(queue.Empty):
+            lines.append(self._lines.get(timeout=timeout))
+            while True:
+                lines.append(self._lines.get_nowait())
+        return [line for line in lines if line]
 
     def wake(self) -> None:
         """Make :meth:`read` return immediately."""
-        with self._changed:
-            self._woken = True
-            self._changed.notify()
+        self._lines.put(b"")
 
     def send(self, kind: str, **fields: Any) -> None:
         """Enqueue a line that is not a record."""
-        with self._changed:
-            self._put({"kind": kind, **fields})
+        self._lines.put(msgspec.json.encode({"kind": kind, **fields}))
 
     def record(self, kind: str, **fields: Any) -> None:
         """Enqueue a record; ignore a record after the goodbye message."""
-        with self._changed:
+        with self._lock:
             if not self._is_over:
                 self._count += 1
-                self._put({"seq": self._count, "kind": kind, "at": time.time_ns() // 1_000_000, **fields})
+                self.send(kind, seq=self._count, at=time.time_ns() // 1_000_000, **fields)
 
     def goodbye(self, seconds: float) -> None:
         """Enqueue the goodbye message, which is the last line."""
-        with self._changed:
+        with self._lock:
             if not self._is_over:
                 self._is_over = True
-                self._put({"kind": "goodbye", "within_ms": int(seconds * 1000)})
-
-    def _put(self, line: dict[str, Any]) -> None:
-        self._lines.append(msgspec.json.encode(line))
-        self._changed.notify()
+                self.send("goodbye", within_ms=int(seconds * 1000))
 
 
 class ClientBridge:

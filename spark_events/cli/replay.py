@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from spark_events.cli.arguments import UsageError, add_min_severity
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
+from spark_events.report.wording import counted
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
@@ -53,40 +53,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(run=_run)
 
 
-@dataclasses.dataclass(slots=True)
-class _Account:
-    """Totals that the command prints in its last line of output."""
-
-    lines: int = 0
-    events: int = 0
-    damaged: int = 0
-    cut_off: int = 0
-    failed: int = 0
-    defects: int = 0
-    jobs_without_start: int = 0
-    unknown: Counter[str] = dataclasses.field(default_factory=Counter)
-
-    def text(self, logs: int, undelivered: int) -> str:
-        whole = ", ".join(
-            _counted(count, what) for count, what in ((logs, "log"), (self.lines, "line"), (self.events, "event"))
-        )
-        kinds = on_one_line(", ".join(sorted(self.unknown)[:_MOST_KINDS]))
-        wrong = (
-            (self.damaged, "damaged line or block", ""),
-            (self.cut_off, "file", " cut off"),
-            (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
-            (self.jobs_without_start, "finished job", " not reported because their start is missing"),
-            (self.failed, "path", " that could not be read"),
-            (self.defects, "record", " that could not be translated"),
-            (undelivered, "event", " not delivered"),
-        )
-        return "; ".join([whole, *(_counted(count, what) + more for count, what, more in wrong if count)])
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what.replace(' or ', 's or ')}s"
-
-
 class _Notes:
     """Notes on standard error. The first ``most`` notes are printed; later notes are only counted."""
 
@@ -113,7 +79,7 @@ class _Notes:
 
 
 class _Replay:
-    """Read logs one after another into a sink."""
+    """Read logs one after another into a sink, and count for the last line of output."""
 
     def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
         self._least = Severity(chosen.min_severity)
@@ -121,26 +87,47 @@ class _Replay:
         self._config = config
         self._sink = sink
         self._notes = notes
-        self.account = _Account()
+        self._counts: Counter[str] = Counter()
+        self._unknown: Counter[str] = Counter()
+        self.failed = 0
 
     def read(self, log: EventLog) -> None:
         """Read one log completely."""
-        account = self.account
         reader = EventLogReader(log, self._notes.note, self._config.summary.interval)
         translator = Translator(self._config)
         for events in replayed(reader, translator):
             if events:
                 chosen = list(self._chosen(events))
-                account.events += len(chosen)
+                self._counts["events"] += len(chosen)
                 self._sink.take(chosen)
-        account.lines += reader.lines
-        account.damaged += reader.damaged
-        account.cut_off += reader.cut_off
-        account.failed += reader.unreadable
-        account.defects += translator.defects
-        account.jobs_without_start += translator.jobs_without_start
-        account.unknown += reader.unknown
+        self._counts.update(
+            logs=1,
+            lines=reader.lines,
+            damaged=reader.damaged,
+            cut_off=reader.cut_off,
+            defects=translator.defects,
+            jobs_without_start=translator.jobs_without_start,
+        )
+        self._unknown += reader.unknown
+        self.failed += reader.unreadable
         self._judge(log, reader, translator)
+
+    def account(self, undelivered: int) -> str:
+        """Return the last line of output."""
+        counts = self._counts
+        whole = (counted(counts["logs"], "log"), counted(counts["lines"], "line"), counted(counts["events"], "event"))
+        kinds = on_one_line(", ".join(sorted(self._unknown)[:_MOST_KINDS]))
+        unknown, headless = self._unknown.total(), counts["jobs_without_start"]
+        wrong = (
+            (counts["damaged"], counted(counts["damaged"], "damaged line or block", "damaged lines or blocks")),
+            (counts["cut_off"], f"{counted(counts['cut_off'], 'file')} cut off"),
+            (unknown, f"{counted(unknown, 'line')} of unknown kinds ({kinds})"),
+            (headless, f"{counted(headless, 'finished job')} not reported because their start is missing"),
+            (self.failed, f"{counted(self.failed, 'path')} that could not be read"),
+            (counts["defects"], f"{counted(counts['defects'], 'record')} that could not be translated"),
+            (undelivered, f"{counted(undelivered, 'event')} not delivered"),
+        )
+        return "; ".join([", ".join(whole), *(text for count, text in wrong if count)])
 
     def _chosen(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
@@ -154,7 +141,7 @@ class _Replay:
             if not reader.lines and not reader.damaged:
                 self._notes.note(f"{log.path}: empty, no event yet")
                 return
-            self.account.failed += 1
+            self.failed += 1
             self._notes.print_note(f"{log.path}: not a Spark event log; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
@@ -171,18 +158,16 @@ def _run(chosen: argparse.Namespace) -> int:
     notes = _Notes(_MOST_NOTES)
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     replay = _Replay(chosen, config, sink, notes)
-    replay.account.failed = failed
-    read = 0
+    replay.failed = failed
     try:
         for log in logs:
             if log.asked_for or looks_like_a_log(log.path):
                 replay.read(log)
-                read += 1
         undelivered = sink.close()
     finally:
         notes.close()
-    notes.print_note(replay.account.text(read, undelivered))
-    return 1 if replay.account.failed or undelivered else 0
+    notes.print_note(replay.account(undelivered))
+    return 1 if replay.failed or undelivered else 0
 
 
 def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
