@@ -149,7 +149,6 @@ class LogRecords:
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
         at, time = self._times(stage.submission_time)
-        self._tasks.submitted(stage.stage_id, stage.stage_attempt_id, stage.number_of_tasks)
         self._totals.stage_submitted(stage.stage_id, stage.stage_attempt_id)
         record = StageSubmitted(
             at=at,
@@ -160,7 +159,7 @@ class LogRecords:
             time=time,
             properties=self._properties(line.properties),
         )
-        self._work.submitted(record)
+        self._tasks.submitted(record)
         return (record,)
 
     def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
@@ -168,7 +167,7 @@ class LogRecords:
         at, time = self._times(stage.completion_time)
         reason = stage.failure_reason
         failures = (reason and self._tasks.failures(stage.stage_id, stage.stage_attempt_id)) or TaskFailures()
-        waited = self._work.completed(stage.stage_id, stage.stage_attempt_id, at, time)
+        waited = [wait for wait in self._work.waited(at, time) if wait.stage.stage_id == stage.stage_id]
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
         key = (stage.stage_id, stage.stage_attempt_id)
         totals = self._totals.stage_completed(key, stage.submission_time or 0, time, failed=reason is not None)

@@ -14,7 +14,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from spark_events.bridge.records import StageTasks
+from spark_events.bridge.records import StageSubmitted, StageTasks
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
@@ -64,10 +64,11 @@ class TaskFailures:
         return None if message is None else self._traces.get(message)
 
 
-class _TaskAttempt:
-    """One attempt of one stage.
+class StageAttempt:
+    """Task counts of one attempt of one stage.
 
     Attributes:
+        stage: the record of the attempt's submission.
         running: number of unfinished tasks with a running attempt.
         finished: number of tasks with a successful attempt.
         failed: number of failed task attempts, without killed attempts.
@@ -80,13 +81,12 @@ class _TaskAttempt:
 
     __slots__ = (
         *("_attempts", "_done", "failed", "failures", "finished", "lost_executor"),
-        *("number", "open", "open_since", "running", "stage_id", "status", "tasks"),
+        *("open", "open_since", "running", "stage", "status", "tasks"),
     )
 
-    def __init__(self, stage_id: int, number: int, tasks: int) -> None:
-        self.stage_id = stage_id
-        self.number = number
-        self.tasks = tasks
+    def __init__(self, stage: StageSubmitted) -> None:
+        self.stage = stage
+        self.tasks = stage.tasks
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -153,8 +153,8 @@ class _TaskAttempt:
             return None
         self.status = now
         return StageTasks(
-            stage_id=self.stage_id,
-            attempt=self.number,
+            stage_id=self.stage.stage_id,
+            attempt=self.stage.attempt,
             time=time,
             status=now,
             tasks=self.tasks,
@@ -175,19 +175,22 @@ class TaskCounts:
     """Running stage attempts.
 
     Each method returns the edges (status transitions) that an event causes, usually none.
+
+    Attributes:
+        attempts: the running stage attempts, by stage and attempt.
     """
 
     def __init__(self) -> None:
-        self._attempts: dict[tuple[int, int], _TaskAttempt] = {}
+        self.attempts: dict[tuple[int, int], StageAttempt] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
 
-    def submitted(self, stage_id: int, number: int, tasks: int) -> None:
+    def submitted(self, stage: StageSubmitted) -> None:
         """Begin a stage attempt."""
-        self._attempts[stage_id, number] = _TaskAttempt(stage_id, number, tasks)
+        self.attempts[stage.stage_id, stage.attempt] = StageAttempt(stage)
 
     def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[StageTasks]:
         """Count the start of a task's attempt."""
-        attempt = self._attempts.get((stage_id, number))
+        attempt = self.attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         lost = attempt.date(time)
@@ -198,7 +201,7 @@ class TaskCounts:
         self, stage_id: int, number: int, index: int, outcome: Outcome, launched: int, time: int
     ) -> Sequence[StageTasks]:
         """Count the end of a task's attempt."""
-        attempt = self._attempts.get((stage_id, number))
+        attempt = self.attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         lost = attempt.date(time)
@@ -207,21 +210,16 @@ class TaskCounts:
 
     def failures(self, stage_id: int, number: int) -> TaskFailures | None:
         """Return the store for task exceptions of this stage attempt."""
-        attempt = self._attempts.get((stage_id, number))
+        attempt = self.attempts.get((stage_id, number))
         return None if attempt is None else attempt.failures
-
-    def running_and_finished(self, stage_id: int, number: int) -> tuple[int, int]:
-        """Return the numbers of running and of finished tasks of a stage attempt."""
-        attempt = self._attempts.get((stage_id, number))
-        return (0, 0) if attempt is None else (attempt.running, attempt.finished)
 
     def open_ms(self, time: int) -> int:
         """Return the total running time of the running task attempts, in milliseconds."""
-        return sum(max(0, attempt.open * time - attempt.open_since) for attempt in self._attempts.values())
+        return sum(max(0, attempt.open * time - attempt.open_since) for attempt in self.attempts.values())
 
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[StageTasks]:
         """Undo a finished task whose output was lost with its executor."""
-        attempt = self._attempts.get((stage_id, number))
+        attempt = self.attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         attempt.output_lost(index)
@@ -237,12 +235,12 @@ class TaskCounts:
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)
-        waiting = [attempt for attempt in self._attempts.values() if attempt.lost_executor == executor]
+        waiting = [attempt for attempt in self.attempts.values() if attempt.lost_executor == executor]
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
     def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[StageTasks], int]:
         """Remove a stage attempt; return the pending edge, if any, and the number of failed task attempts."""
-        attempt = self._attempts.pop((stage_id, number), None)
+        attempt = self.attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from spark_events.bridge.event_log.tasks import TaskCounts
-from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningStage, StageSubmitted, StageWaited
+from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningStage, StageWaited
 
 __all__ = ["RunningWork"]
 
@@ -16,7 +16,7 @@ _LEAST_MILLIS = 1_000
 
 
 class RunningWork:
-    """Stage attempts, tasks and executors at the current line of a log.
+    """Running tasks and executors at the current line of a log.
 
     Args:
         counts: the task counts of the stage attempts.
@@ -24,29 +24,11 @@ class RunningWork:
 
     def __init__(self, counts: TaskCounts) -> None:
         self._counts = counts
-        self._stages: dict[tuple[int, int], RunningStage] = {}
         # Executor and stage of each running task.
         self._running: dict[int, tuple[str, int]] = {}
         self._idle_since = 0
         self._executors: dict[str, tuple[str, int]] = {}
         self._lost: dict[str, list[int]] = {}
-
-    def submitted(self, record: StageSubmitted) -> None:
-        """Add a stage attempt."""
-        self._stages[record.stage_id, record.attempt] = RunningStage(
-            stage_id=record.stage_id,
-            attempt=record.attempt,
-            name=record.name,
-            tasks=record.tasks,
-            time=record.time,
-            properties=record.properties,
-        )
-
-    def completed(self, stage_id: int, attempt: int, at: int, time: int) -> Sequence[StageWaited]:
-        """Remove a stage attempt; if it was still waiting for resources, return the wait."""
-        waited = [wait for wait in self.waited(at, time) if wait.stage.stage_id == stage_id]
-        self._stages.pop((stage_id, attempt), None)
-        return waited
 
     def started(self, task: int, executor: str, stage_id: int, at: int, time: int) -> Sequence[StageWaited]:
         """Add a running task; return the resource wait that the start of the task ends, if any."""
@@ -66,16 +48,24 @@ class RunningWork:
 
     def waited(self, at: int, time: int) -> Sequence[StageWaited]:
         """Return the resource wait of the oldest stage with waiting tasks, if no task runs."""
-        if self._running or not self._stages:
+        if self._running:
             return ()
-        for key in sorted(self._stages):
-            running, finished = self._counts.running_and_finished(*key)
-            stage = self._stages[key]
+        for _, attempt in sorted(self._counts.attempts.items()):
+            stage = attempt.stage
             since = max(stage.time, self._idle_since)
-            if running + finished < stage.tasks and time - since >= _LEAST_MILLIS:
-                counted = msgspec.structs.replace(stage, running=running, finished=finished)
+            if attempt.running + attempt.finished < stage.tasks and time - since >= _LEAST_MILLIS:
+                waiting = RunningStage(
+                    stage_id=stage.stage_id,
+                    attempt=stage.attempt,
+                    name=stage.name,
+                    tasks=stage.tasks,
+                    time=stage.time,
+                    running=attempt.running,
+                    finished=attempt.finished,
+                    properties=stage.properties,
+                )
                 number = len(self._executors)
-                return (StageWaited(at=at, stage=counted, since=since, time=time, executors=number, cores=self.cores),)
+                return (StageWaited(at=at, stage=waiting, since=since, time=time, executors=number, cores=self.cores),)
         return ()
 
     @property

@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
-from spark_events.bridge.records import StageTasks
+from spark_events.bridge.records import StageSubmitted, StageTasks
 
 T = 1_500_000_000_000
 NOT_ALL, ALL, FINISHED = "NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
 
 
+def submitted(stage_id: int, tasks: int) -> StageSubmitted:
+    return StageSubmitted(stage_id=stage_id, attempt=0, name="count at x.py:1", tasks=tasks, time=T)
+
+
 def counts(tasks: int) -> TaskCounts:
     made = TaskCounts()
-    made.submitted(0, 0, tasks)
+    made.submitted(submitted(0, tasks))
     return made
 
 
@@ -122,7 +126,7 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
 ) -> None:
     """If the stage's next event precedes the executor's removal, the loss of output has this event's timestamp."""
     stage = half_done()
-    stage.submitted(1, 0, 2)
+    stage.submitted(submitted(1, 2))
     assert stage.executor_removed("8", T + 50) == []
     assert stage.task_started(1, 0, 0, T + 50) == ()
     assert summaries(happens(stage)) == edges
