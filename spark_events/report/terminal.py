@@ -110,30 +110,30 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
 
 
 def _details(subject: SubjectReport) -> Iterator[str]:
-    for down in _capped(subject.downtimes):
+    for down in subject.downtimes[:_MOST]:
         end = "still down" if down.ongoing else f"until {when(down.end)}"
         yield f"down {when(down.start)} {end} ({span(down.end - down.start)}): {down.cause}"
-    yield from _more(subject.downtimes)
+    yield from _more(len(subject.downtimes))
     if subject.commits is not None:
         for slow in subject.commits.slow[:_MOST]:
             batch = "a batch" if slow.batch_id is None else f"batch {slow.batch_id}"
             yield f"slow {when(slow.at)} {batch} took {span(slow.duration_ms)}"
-        if (more := subject.commits.over_sla - _MOST) > 0:
-            listed = "--json or --html" if subject.commits.over_sla <= MOST_SLOW else "--json"
-            yield f"… {more:,} more slow commits: {listed}"
-    for work in _capped(subject.overdue):
+        listed = "--json or --html" if subject.commits.over_sla <= MOST_SLOW else "--json"
+        yield from _more(subject.commits.over_sla, "more slow commits", listed)
+    for work in subject.overdue[:_MOST]:
         end = "still overdue" if work.end is None else f"until {when(work.end)}"
         limit = "" if work.limit_ms is None else f", limit {span(work.limit_ms)}"
         place = "" if work.place is None else f", at {work.place}"
         yield f"overdue {when(work.start)} {end}: {work.what} (rule {work.rule}{limit}){place}"
-    yield from _more(subject.overdue)
-    for idle in _capped(subject.idle):
+    yield from _more(len(subject.overdue))
+    for idle in subject.idle[:_MOST]:
         still = "" if idle.ongoing_since is None else f", still idle since {when(idle.ongoing_since)}"
         yield f"idle {idle.source}: {counted(idle.times, 'time')}, {span(idle.total_ms)} in total{still}"
-    yield from _more(subject.idle)
-    for one in _capped(subject.enrichment):
+    yield from _more(len(subject.idle))
+    for one in subject.enrichment[:_MOST]:
         calls = f"{counted(one.calls, 'call')}, {counted(one.retries, 'retry', 'retries')}"
         yield f"enrichment {shortened(one.function)}: {calls}, p99 {span(one.p99_ms)} (highest of a batch)"
+    yield from _more(len(subject.enrichment))
     if subject.kind == "application" and subject.dropped:
         yield f"dropped {counted(subject.dropped, 'record or event', 'records or events')}"
 
@@ -157,14 +157,11 @@ def _slow_stages(report: EventReport) -> Iterator[tuple[str, str]]:
         lost = f", {span(stage.lost_ms)} lost" if stage.lost_ms else ""
         yield "yellow", f"  {when(stage.at)}{lost}"
         yield "", f"    {on_one_line(stage.text)}"
-    if (more := report.slow_stage_count - _MOST) > 0:
-        yield "", f"  … {more:,} more: --json or --html"
+    for line in _more(report.slow_stage_count):
+        yield "", f"  {line}"
 
 
-def _capped(items: Sequence[Any]) -> Sequence[Any]:
-    return items[:_MOST]
-
-
-def _more(items: Sequence[Any]) -> Iterator[str]:
-    if (more := len(items) - _MOST) > 0:
-        yield f"… {more:,} more: --json or --html"
+def _more(total: int, what: str = "more", listed: str = "--json or --html") -> Iterator[str]:
+    """Yield a line with the number of entries that the terminal omits, if any."""
+    if (more := total - _MOST) > 0:
+        yield f"… {more:,} {what}: {listed}"

@@ -241,6 +241,18 @@ def test_the_hint_for_more_slow_commits_names_what_lists_them(
     assert f"  … {commits - 20} more slow commits: {listed}\n" in output
 
 
+def test_more_enrichments_than_lines_are_counted(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """The terminal lists 20 enrichment functions of a query and the number of the others."""
+    story = Story()
+    query = story.application("a", "app-1").query("q", "run-1")
+    query.commit(START, 10)
+    for number in range(23):
+        query.event("EnrichmentEvent", START + number, **{"spark.enrich.function": f"shop.price_{number:02}"})
+    output = Call(capsys, stored(story.events)).output
+    assert output.count("  enrichment shop.price_") == 20
+    assert "  … 3 more: --json or --html\n" in output
+
+
 def test_one_damaged_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """For one damaged line, the note uses the singular."""
     path = tmp_path / "events.jsonl"
