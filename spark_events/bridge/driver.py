@@ -45,6 +45,8 @@ class DriverRecords:
         except Exception as error:
             # py4j raises many types of errors for an exited or broken JVM; each of them ends fetching.
             self.closed, self.failure = True, error
+            if not _means_exit(error):
+                _LOG.exception("cannot fetch records from the driver; the event stream ends; report this defect")
             return []
         if fetched is None:
             self.closed = True

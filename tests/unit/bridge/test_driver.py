@@ -1,4 +1,4 @@
-"""Tests of the thread that sends answers to the driver's JVM."""
+"""Tests of calls to the driver's JVM that fail."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from spark_events.bridge.driver import DriverAnswers
+from spark_events.bridge.driver import DriverAnswers, DriverRecords
 
 
 def shim(error: Exception) -> Any:
-    """Return a shim whose JVM does not accept answers."""
+    """Return a shim whose calls fail."""
 
-    def answer(lines: bytes) -> None:
+    def call(_: object) -> None:
         raise error
 
     client = SimpleNamespace(get_thread_connection=lambda: None)
-    return SimpleNamespace(answer=answer, _gateway_client=client)
+    return SimpleNamespace(answer=call, fetch=call, _gateway_client=client)
 
 
-@pytest.mark.parametrize(
+ERRORS = pytest.mark.parametrize(
     ("error", "is_logged"),
     [
         (Py4JError("An error occurred while calling o1.answer"), True),
@@ -30,6 +30,9 @@ def shim(error: Exception) -> Any:
         (ConnectionRefusedError(111, "Connection refused"), False),
     ],
 )
+
+
+@ERRORS
 def test_an_answer_that_the_driver_rejects_is_logged(
     error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -41,3 +44,14 @@ def test_an_answer_that_the_driver_rejects_is_logged(
         answers.close(60)
     assert [record.exc_info is not None for record in caplog.records] == [True] * is_logged
     assert ("the driver rejected an answer" in caplog.text) == is_logged
+
+
+@ERRORS
+def test_a_fetch_that_the_driver_rejects_is_logged(
+    error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any error ends the records. Only an error of a running JVM is logged."""
+    records = DriverRecords(shim(error))
+    assert records.read() == []
+    assert (records.closed, records.failure) == (True, error)
+    assert ("cannot fetch records from the driver" in caplog.text) == is_logged
