@@ -56,7 +56,6 @@ class EventLogReader:
         self.damaged = 0
         self.cut_off = 0
         self.unreadable = 0
-        self.unknown: Counter[str] = Counter()
         self.on_damage = on_damage
         self._file: BinaryIO | None = None
         self._read_before = 0
@@ -69,6 +68,11 @@ class EventLogReader:
     @property
     def recognised(self) -> bool:
         return self._sound > 0 or bool(self._others)
+
+    @property
+    def unknown(self) -> Counter[str]:
+        kinds = {kind: count for kind, count in self._others.items() if not kind.startswith(_SPARKS_OWN)}
+        return Counter({kind.decode("utf-8", "replace"): count for kind, count in kinds.items()})
 
     @property
     def fraction(self) -> float:
@@ -115,7 +119,6 @@ class EventLogReader:
             finally:
                 self._file = None
                 self._read_before += _size(path)
-        self._count_unknown()
 
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
         number = 0
@@ -198,11 +201,6 @@ class EventLogReader:
         else:
             self._others[b"of many other kinds"] += 1
         return ()
-
-    def _count_unknown(self) -> None:
-        for kind, count in self._others.items():
-            if not kind.startswith(_SPARKS_OWN):
-                self.unknown[kind.decode("utf-8", "replace")] = count
 
 
 def _size(path: Path) -> int:

@@ -13,7 +13,7 @@ from spark_events.bridge.event_log.progress import reported
 from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
-from spark_events.bridge.event_log.totals import Totals
+from spark_events.bridge.event_log.totals import DRIVER, Totals
 from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import iso_millis
 from spark_events.bridge.records import (
@@ -45,8 +45,6 @@ _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
-#: Executor id of the driver, which is the only executor of a local application.
-_DRIVER = "driver"
 
 
 class LogRecords:
@@ -237,7 +235,7 @@ class LogRecords:
         )
         self._work.executor_added(record)
         self._totals.cores(self._work.cores, line.timestamp)
-        return () if record.executor_id == _DRIVER else (record,)
+        return () if record.executor_id == DRIVER else (record,)
 
     def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
         removed = ExecutorRemoved(

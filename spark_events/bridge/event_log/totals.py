@@ -16,7 +16,7 @@ from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import ApplicationTotals, StageTotals, TaskTotals
 
 #: Executor id of the driver, which is the only executor of a local application.
-_DRIVER = "driver"
+DRIVER = "driver"
 _NAMES = TaskTotals.__struct_fields__
 #: Sums that Spark measures in nanoseconds.
 _NANOS = ("cpu_ms", "shuffle_write_ms")
@@ -183,7 +183,7 @@ class Totals:
     def peaks(self, executor: str, peaks: ExecutorPeaks | None) -> None:
         """Include the memory peaks of an executor."""
         if peaks is not None:
-            highest = self._driver_peaks if executor == _DRIVER else self._executor_peaks
+            highest = self._driver_peaks if executor == DRIVER else self._executor_peaks
             highest.heap = max(highest.heap, peaks.heap)
             highest.offheap = max(highest.offheap, peaks.offheap)
             highest.python = max(highest.python, peaks.python)
