@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import glob
 import gzip
-import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
 _CHUNK = 5_000
+_PIECE = 1 << 16
 #: Time limit for a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
@@ -85,13 +85,7 @@ class Reading:
 
     def add(self, events: Iterator[list[Event]], text: str, kind: str) -> None:
         """Add events from an iterable."""
-        file = self.table.folder / "made.jsonl"
-        with file.open("wb") as lines:
-            for some in events:
-                if some:
-                    lines.write(encode_lines(some))
-        self._load(file, False, text, kind)
-        file.unlink()
+        self._load_lines((encode_lines(some) for some in events if some), text, kind)
 
     def _path(self, path: Path) -> None:
         if not path.is_dir():
@@ -136,18 +130,24 @@ class Reading:
             except OSError:
                 if not compressed:
                     raise
-                self._load_readable_part(file)
+                self._load_lines(self._readable_part(file), str(file), "events")
 
-    def _load_readable_part(self, file: Path) -> None:
-        """Load the readable beginning of a damaged compressed file."""
-        readable = self.table.folder / "salvaged.jsonl"
-        with readable.open("wb") as target, gzip.open(file, "rb") as whole:
+    def _readable_part(self, file: Path) -> Iterator[bytes]:
+        """Yield the readable beginning of a damaged compressed file."""
+        with gzip.open(file, "rb") as whole:
             try:
-                shutil.copyfileobj(whole, target)
+                while piece := whole.read1(_PIECE):
+                    yield piece
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 self.notes.append(f"{file}: the rest of the file cannot be decompressed ({error})")
-        self._load(readable, False, str(file), "events")
-        readable.unlink()
+
+    def _load_lines(self, lines: Iterable[bytes], text: str, kind: str) -> None:
+        """Load JSON lines through a temporary file."""
+        file = self.table.folder / "lines.jsonl"
+        with file.open("wb") as opened:
+            opened.writelines(lines)
+        self._load(file, False, text, kind)
+        file.unlink()
 
     def _load(self, file: Path, compressed: bool, text: str, kind: str) -> None:
         damaged = self.table.damaged
@@ -191,20 +191,14 @@ class Reading:
             self._rows(rows, where)
 
     def _rows(self, rows: Iterator[tuple[Any, ...]], text: str) -> None:
-        encoder = msgspec.json.Encoder()
-        file = self.table.folder / "rows.jsonl"
         self.progress(text, None)
-        with file.open("wb") as lines:
-            for row in rows:
-                attributes = row[-1] if isinstance(row[-1], str) else "{}"
-                lines.write(
-                    encoder.encode(
-                        dict(zip(_COLUMNS, row, strict=False)) | {"attributes": msgspec.Raw(attributes.encode())}
-                    )
-                )
-                lines.write(b"\n")
-        self._load(file, False, text, "database")
-        file.unlink()
+        self._load_lines(map(_line_of, rows), text, "database")
+
+
+def _line_of(row: tuple[Any, ...]) -> bytes:
+    attributes = row[-1] if isinstance(row[-1], str) else "{}"
+    event = dict(zip(_COLUMNS, row, strict=False)) | {"attributes": msgspec.Raw(attributes.encode())}
+    return msgspec.json.encode(event) + b"\n"
 
 
 def _kind_of(file: Path) -> str | None:

@@ -247,7 +247,8 @@ def test_more_enrichments_than_lines_are_counted(capsys: pytest.CaptureFixture[s
     query = story.application("a", "app-1").query("q", "run-1")
     query.commit(START, 10)
     for number in range(23):
-        query.event("EnrichmentEvent", START + number, **{"spark.enrich.function": f"shop.price_{number:02}"})
+        named: dict[str, Any] = {"spark.enrich.function": f"shop.price_{number:02}"}
+        query.event("EnrichmentEvent", START + number, **named)
     output = Call(capsys, stored(story.events)).output
     assert output.count("  enrichment shop.price_") == 20
     assert "  … 3 more: --json or --html\n" in output
