@@ -52,7 +52,7 @@ def idle_times(
     table: EventTable, ends: Ends, since: int, until: int
 ) -> tuple[dict[str, tuple[IdleTime, ...]], list[IdleInterval]]:
     """Return the idle times by query, and the idle intervals of queries and sources for the timeline lanes."""
-    open_intervals: dict[tuple[object, ...], tuple[_Idle, RunKey, IdleInterval]] = {}
+    open_intervals: dict[tuple[RunKey, tuple[object, ...]], IdleInterval] = {}
     found: dict[str, dict[tuple[object, ...], _Idle]] = defaultdict(dict)
     for row in table.run(_IDLE):
         run: RunKey = row[:4]
@@ -66,10 +66,10 @@ def idle_times(
                 start = ts if idle_since is None else min(ts, idle_since)
                 interval = IdleInterval(query, start, None, f"{source} idle")
                 idle.intervals.append(interval)
-                open_intervals[run, key] = idle, run, interval
+                open_intervals[run, key] = interval
         elif (run, key) in open_intervals:
-            open_intervals.pop((run, key))[2].end = ts
-    for _, run, interval in open_intervals.values():
+            open_intervals.pop((run, key)).end = ts
+    for (run, _), interval in open_intervals.items():
         end = _end_of(run, ends)
         interval.end = None if end is None else max(interval.start, end)
     numbers = {
@@ -109,26 +109,26 @@ def _total(idle: _Idle, since: int, until: int) -> IdleTime | None:
 def overdue_work(table: EventTable, ends: Ends, since: int, until: int) -> dict[str, tuple[Overdue, ...]]:
     """Return overdue work by application or query, oldest first."""
     found: list[tuple[str, Overdue]] = []
-    still: dict[tuple[object, ...], tuple[str, RunKey, Overdue]] = {}
+    still: dict[tuple[RunKey, tuple[object, ...]], tuple[str, Overdue]] = {}
     for row in table.run(_OVERDUE):
         run: RunKey = row[:4]
         subject, what, rule, job, stage, batch, source, topic, status, ts, limit, elapsed, location, place = row[4:]
-        key = (run, what, rule, job if what == "job" else None, source, topic)
+        key = (run, (what, rule, job if what == "job" else None, source, topic))
         if status == "OVERDUE":
             if run[0] == NO_APPLICATION and subject.startswith("a:"):
                 continue
             old = still.get(key)
-            start = ts if old is None else old[2].start
-            where = shortened(location or place) or (old[2].place if old is not None else None)
+            start = ts if old is None else old[1].start
+            where = shortened(location or place) or (old[1].place if old is not None else None)
             number = {"batch": batch, "job": job, "stage": stage}.get(what)
             text = what if number is None else f"{what} {number}"
             if topic is not None:
                 text += f", topic {topic}"
-            still[key] = subject, run, Overdue(text, str(rule), start, None, limit, elapsed, where)
+            still[key] = subject, Overdue(text, str(rule), start, None, limit, elapsed, where)
         elif key in still:
-            _, _, work = still.pop(key)
+            _, work = still.pop(key)
             found.append((subject, dataclasses.replace(work, end=ts, elapsed_ms=elapsed or work.elapsed_ms)))
-    for subject, run, work in still.values():
+    for (run, _), (subject, work) in still.items():
         end = _end_of(run, ends)
         found.append((subject, dataclasses.replace(work, end=None if end is None else max(work.start, end))))
     by_subject: dict[str, list[Overdue]] = defaultdict(list)
