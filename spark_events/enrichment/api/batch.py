@@ -59,7 +59,7 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     warn_of_storage(df, storage)
     held.begin(df, batch)
     if replay is not None:
-        _clear_older(replay)
+        clear_older(replay)
         check_definition(replay, batch, request.definition().answers)
         warn_of_other_definitions(replay, batch)
         # Register the batch before its calls: if the caller catches the error, Spark still commits the batch.
@@ -124,17 +124,6 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
     return ReplayStore(
         root, batch.query, batch.batch, qualified_name(plan.fn), version, request.output.serialised(), repr(columns)
     )
-
-
-def _clear_older(replay: ReplayStore) -> None:
-    try:
-        clear_older(replay)
-    except Exception as error:
-        # Old answers are harmless; the next batch tries again to delete them.
-        _LOG.warning(
-            "replay store %s: deleting the answers of earlier batches failed (%s); the next batch retries",
-            replay.root, error,
-        )  # fmt: skip
 
 
 def _warn(reports: list[PartitionReport]) -> None:

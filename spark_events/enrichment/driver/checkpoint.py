@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark_events.enrichment.driver.driver_channel import DriverChannel
 
+_LOG = logging.getLogger(__name__)
 _FIRST_WITH_LEVELS = (4, 0)
 #: Local property of a Spark thread. If it is "true", a checkpoint job first writes the checkpoints of those ancestors
 #: that are marked for checkpointing.
@@ -178,10 +180,18 @@ def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
     marked = lazy.checkpoint(eager=False)
     rdd = _rdd(marked)
 
+    name = f"{folder}/rdd-{rdd.id()}"
+
     def delete() -> None:
         jvm: Any = context._jvm
-        path = jvm.org.apache.hadoop.fs.Path(f"{folder}/rdd-{rdd.id()}")
-        path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
+        try:
+            path = jvm.org.apache.hadoop.fs.Path(name)
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
+        except Exception as error:
+            _LOG.warning(
+                "Buffer.storage='reliable': deleting %s failed (%s); delete this folder when the application has ended",
+                name, error,
+            )  # fmt: skip
 
     return marked, delete
 

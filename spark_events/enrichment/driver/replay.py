@@ -10,6 +10,7 @@ import contextlib
 import logging
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from pyarrow import fs
 
@@ -132,17 +133,30 @@ def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
 
 def clear_older(store: ReplayStore) -> None:
     """Delete the answers of earlier batches, which are committed: a query starts a batch only after committing them."""
-    system, root = open_store(store.root)
-    for folder in _folders(system, f"{root}/{store.query_folder}"):
-        if folder.base_name.isdigit() and int(folder.base_name) < store.batch:
-            system.delete_dir(folder.path)
+    with _failure_logged(store, "earlier batches"):
+        system, root = open_store(store.root)
+        for folder in _folders(system, f"{root}/{store.query_folder}"):
+            if folder.base_name.isdigit() and int(folder.base_name) < store.batch:
+                system.delete_dir(folder.path)
 
 
 def clear(store: ReplayStore) -> None:
     """Delete the answers of this batch after the batch is committed."""
-    system, root = open_store(store.root)
-    with contextlib.suppress(FileNotFoundError):
+    with _failure_logged(store, f"batch {store.batch}"), contextlib.suppress(FileNotFoundError):
+        system, root = open_store(store.root)
         system.delete_dir(f"{root}/{store.query_folder}/{store.batch}")
+
+
+@contextlib.contextmanager
+def _failure_logged(store: ReplayStore, batches: str) -> Iterator[None]:
+    """Log an error: old answers are harmless, because the next batch tries again to delete them."""
+    try:
+        yield
+    except Exception as error:
+        _LOG.warning(
+            "replay store %s: deleting the answers of %s failed (%s); the query's next batch retries",
+            store.root, batches, error,
+        )  # fmt: skip
 
 
 def _folders(system: fs.FileSystem, path: str) -> list[fs.FileInfo]:

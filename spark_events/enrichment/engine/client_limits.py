@@ -37,11 +37,11 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
         plan: the plan; if the user has bounded the calls in flight, there is no warning.
         used: the maximum number of calls in flight.
     """
-    texts = []
+    texts, window = [], plan.executor_window
     for client in (resource, *_parts(resource)):
         name, allowed, option = _pool_of(client)
         # If the connections do not even suffice for the initial window, `shortcomings` has already warned.
-        if isinstance(allowed, int) and plan.window.initial <= allowed < plan.window.max and used >= _NEAR * allowed:
+        if isinstance(allowed, int) and window.initial <= allowed < window.max and used >= _NEAR * allowed:
             texts.append(
                 f"the {name} client of each task allows {allowed:,} connections, which limits calls in flight: raise "
                 f"{option}"
@@ -72,11 +72,15 @@ def _pool_of(client: Any) -> tuple[str, Any, str]:
 
 def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     name, allowed, option = _pool_of(client)
+    window = plan.executor_window
     # Without a limit, httpx stores a very large number.
-    if isinstance(allowed, int) and allowed < plan.window.initial:
+    if isinstance(allowed, int) and allowed < window.initial:
+        calls = f"up to {window.initial:,} calls of a task are in flight"
+        if window.min < window.max:
+            calls = f"an executor starts with {window.initial:,} calls in flight"
         yield (
-            f"the {name} client allows {allowed:,} connections, but up to {plan.window.initial:,} calls of a task are "
-            f"in flight, so calls wait for a connection: give {option.replace('…', str(plan.window.initial))}"
+            f"the {name} client allows {allowed:,} connections, but {calls}, so calls may wait for a connection: give "
+            f"at least {option.replace('…', str(window.initial))}"
         )
     if name == "httpx":
         seconds = getattr(client.timeout, "read", None)

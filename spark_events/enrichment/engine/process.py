@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
+from spark_events.enrichment.engine.failure import type_of
 from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -105,9 +106,16 @@ class Process:
         closing = self.background.submit(self.resources.close(used=used))
         try:
             closing.result(_CLOSING_SECONDS)
-        except Exception:
-            # Ignore errors raised by a resource, because the process exits anyway.
+        except Exception as error:
+            # This error must not fail the task, whose answers are complete.
             closing.cancel()
+            _LOG.warning(
+                "closing did not end within %g s (%s): resource %s; the process no longer waits for it, and its "
+                "connections end with the process: look for a call that blocks the event loop",
+                _CLOSING_SECONDS,
+                type_of(error),
+                self.resources.names or "(none)",
+            )
 
 
 _process: Process | None = None

@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from spark_events.enrichment.engine.attempts import back_off
@@ -45,7 +45,7 @@ class _Holder:
         self.users = 0
         self.idle: asyncio.TimerHandle | None = None
         self._end = asyncio.Event()
-        self.task = loop.create_task(self._hold(open_it))
+        self.task = loop.create_task(self._hold(open_it), name=name_of(open_it))
 
     def close(self) -> None:
         """Start closing the resource."""
@@ -98,10 +98,16 @@ def _bearable(error: BaseException) -> Exception:
 class Resources:
     """Open resources of a process, by definition; used by the loop's thread only."""
 
-    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS, closing_seconds: float = _CLOSING_SECONDS) -> None:
         self._idle_seconds = idle_seconds
+        self._closing_seconds = closing_seconds
         self._holders: dict[Hashable, _Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def names(self) -> str:
+        """Names of the openers whose resources are open or closing, for messages."""
+        return _names([*tuple(self._closing), *(holder.task for holder in tuple(self._holders.values()))])
 
     async def acquire(self, key: Hashable, open_it: Callable[[], Any], timeout: float | None) -> Any:
         """Return the resource of a definition, opened if necessary.
@@ -166,8 +172,16 @@ class Resources:
         for key, holder in list(self._holders.items()):
             if used or not holder.users:
                 self._drop(key)
+        left: set[asyncio.Task[None]] = set()
         if self._closing:
-            await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
+            _, left = await asyncio.wait(self._closing, timeout=self._closing_seconds)
+        if left:
+            _LOG.warning(
+                "closing did not end within %g s: resource %s; the process no longer waits for it, and its connections "
+                "end with the process",
+                self._closing_seconds,
+                _names(left),
+            )
 
     def _drop(self, key: Hashable) -> None:
         holder = self._holders.pop(key)
@@ -181,6 +195,10 @@ class Resources:
         self._closing.discard(task)
         with contextlib.suppress(asyncio.CancelledError):
             task.exception()
+
+
+def _names(tasks: Iterable[asyncio.Task[None]]) -> str:
+    return ", ".join(sorted({task.get_name() for task in tasks}))
 
 
 async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:

@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import fcntl
 import itertools
+import logging
 import math
 import os
 import pickle
@@ -34,6 +35,8 @@ from spark_events.enrichment.engine.window import LEAST_CALLS, Window, are_insta
 from spark_events.enrichment.settings import Auto
 
 __all__ = ["SharedWindow"]
+
+_LOG = logging.getLogger(__name__)
 
 #: Start of the file: version, and length and checksum of the pickled state.
 _HEADER, _VERSION = struct.Struct("<QII"), struct.Struct("<Q")
@@ -137,7 +140,7 @@ class SharedWindow:
         #: The state that this process has read last, and this process's part of the calls of a round.
         self._state, self._part = _State(Window(bounds), -1, -1), 1
         #: Whether this process uses its share, and whether the share has changed without the pool's knowledge.
-        self._uses_share = self._has_changed = False
+        self._uses_share = self._has_changed = self._is_unusable = False
         with contextlib.suppress(BlockingIOError):
             # Raise an error now if the file system does not support locks.
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -226,8 +229,19 @@ class SharedWindow:
                 self._write(state)
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
-        except OSError:
-            # Another process holds the lock, or the file cannot be used. The next report tries again.
+        except BlockingIOError:
+            # Another process holds the lock. The next report tries again.
+            return False
+        except OSError as error:
+            if not self._is_unusable:
+                self._is_unusable = True
+                _LOG.warning(
+                    "max_in_flight: cannot use %s (%s); this task keeps %d calls in flight until the file can be used: "
+                    "check the free space of spark.local.dir",
+                    self._file.name,
+                    error,
+                    self.size,
+                )
             return False
         except Exception:
             # A defect of the state must not fail the tasks that follow: the window restarts at its first size.

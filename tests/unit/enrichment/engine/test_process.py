@@ -48,3 +48,18 @@ def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
     gc.collect()
     assert later() is None
     first.close()
+
+
+@pytest.mark.usefixtures("new_process")
+def test_a_close_that_fails_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """If the resources cannot be closed, the task does not fail, and the log names the resources."""
+    mine = process.current_process()
+
+    async def fails(*, used: bool) -> None:
+        raise OSError
+
+    monkeypatch.setattr(mine.resources, "close", fails)
+    process.close_unused()
+    (message,) = caplog.messages
+    assert message.startswith("closing did not end within 5 s (OSError): resource ")
+    assert "the process no longer waits for it" in message

@@ -148,6 +148,27 @@ def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
     assert current_process().background.submit(scenario()).result(10) == (2, 1)
 
 
+def test_a_close_that_hangs_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If a resource does not close in time, the log names the resource and what happens to it."""
+
+    @contextlib.asynccontextmanager
+    async def sticky() -> AsyncIterator[None]:
+        yield
+        await asyncio.sleep(3600)
+
+    async def scenario() -> None:
+        resources = Resources(closing_seconds=0.02)
+        for key, opener in (("a", Opener()), ("b", sticky)):
+            await resources.acquire(key, opener, 1)
+        await resources.close()
+
+    current_process().background.submit(scenario()).result(10)
+    (message,) = caplog.messages
+    assert re.match(
+        r"closing did not end within 0\.02 s: resource [\w.<>]+sticky \(.*\); the process no longer waits", message
+    )
+
+
 def test_the_number_of_idle_resources_is_limited() -> None:
     """The number of idle resources is limited: each closure with a new value is a new definition."""
 

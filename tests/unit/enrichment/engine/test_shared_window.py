@@ -336,14 +336,17 @@ def test_a_damaged_file_starts_the_window_again(path: Path, damage: bytes) -> No
     assert 30 <= sum(executor.sizes) <= 56
 
 
-def test_an_unusable_file_leaves_the_share_unchanged() -> None:
-    """If every write fails, as on a full disk, calls continue with the first number."""
+def test_an_unusable_file_leaves_the_share_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+    """If every write fails, as on a full disk, calls continue with the first number, and one warning is logged."""
     window = SharedWindow(Auto(initial=7), Path("/dev/full"))
     window.begin(0.0)
     window.latencies += [LATENCY] * 100
     assert not window.turn()
     assert not window.beat(1.0, 7)
     assert window.size == 7
+    (message,) = caplog.messages
+    assert "cannot use /dev/full" in message
+    assert "this task keeps 7 calls in flight" in message
 
 
 def test_calls_that_return_immediately_do_not_write_the_file(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,17 @@ def test_committed_batches_are_cleared(tmp_path: Path) -> None:
     clear(store(tmp_path, 3))
     clear(store(tmp_path, 4))
     assert list(query.iterdir()) == []
+
+
+@pytest.mark.parametrize(("deletes", "batches"), [(clear, "batch 3"), (clear_older, "earlier batches")])
+def test_a_failed_deletion_is_logged(
+    deletes: Callable[[ReplayStore], None], batches: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If answers cannot be deleted, the batch continues, and the log names the store and the next step."""
+    deletes(dataclasses.replace(store(Path("/x"), 3), root="unknown://x"))
+    (message,) = caplog.messages
+    assert message.startswith(f"replay store unknown://x: deleting the answers of {batches} failed (")
+    assert message.endswith("the query's next batch retries")
 
 
 @pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
