@@ -5,32 +5,25 @@ Arrow truncates a float for an integer column. Spark does not check nulls in NOT
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
+import functools
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from spark_events.enrichment.worker.values import hashable
+from spark_events.enrichment.worker.values import hashable, pairs_of
 
 _NAMES_SHOWN = 5
 _BYTES = (bytes, bytearray, memoryview)
 _NOTHING = type(None)
 
 
-class Check(Protocol):
-    """Check of a column or a nested field.
-
-    Either method may raise the errors that Arrow raises for values that do not fit.
-    """
-
-    def all_fit(self, values: Sequence[Any]) -> bool:
-        """Return whether all values fit the type; one call for many values is faster than a call for each."""
-
-    def complaint(self, value: Any) -> str | None:
-        """Return the reason why a value does not fit, without the value itself; None if it fits."""
+#: Check of a column or a nested field: returns the reason why one of the values does not fit, without the value itself,
+#: or None. One call for many values is faster than a call for each. The function may raise the errors that Arrow raises
+#: for values that do not fit.
+Check: TypeAlias = Callable[[Sequence[Any]], str | None]
 
 
 def check_of(kind: pa.DataType, path: str) -> Check | None:
@@ -42,17 +35,15 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
     """
     prefix = f"column {path!r} is {kind}, but the function returned"
     if pa.types.is_list(kind):
-        return _List(prefix, check_of(kind.value_type, f"{path}.element"))
+        return functools.partial(_list_problem, prefix, check_of(kind.value_type, f"{path}.element"))
     if pa.types.is_map(kind):
-        key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
-        return _Map(prefix, key, value)
+        key, item = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
+        return functools.partial(_map_problem, prefix, key, item)
     if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in fields}
-        below = {name: check for name, check in checks.items() if check is not None}
-        return _Struct(prefix, [field.name for field in fields], below)
+        checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in kind}
+        return functools.partial(_struct_problem, prefix, checks)
     fit = _fit_of(kind)
-    return None if fit is None else _Plain(prefix, fit)
+    return None if fit is None else functools.partial(_plain_problem, prefix, fit)
 
 
 def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
@@ -92,94 +83,54 @@ def listed(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plain:
-    prefix: str
-    fit: Callable[[Sequence[Any]], bool]
-
-    def all_fit(self, values: Sequence[Any]) -> bool:
-        return self.fit(values)
-
-    def complaint(self, value: Any) -> str | None:
-        return None if self.fit([value]) else f"{self.prefix} {described(value)}"
+def _plain_problem(prefix: str, fit: Callable[[Sequence[Any]], bool], values: Sequence[Any]) -> str | None:
+    if fit(values):
+        return None
+    return next((f"{prefix} {described(value)}" for value in values if not fit([value])), None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _List:
-    prefix: str
-    element: Check | None
-
-    def all_fit(self, values: Sequence[Any]) -> bool:
-        # Reject strings, which Arrow would treat as lists of characters.
-        if not _none_is(values, (str, bytes)):
-            return False
-        element = self.element
-        return element is None or all(element.all_fit(list(value)) for value in values if value is not None)
-
-    def complaint(self, value: Any) -> str | None:
-        if isinstance(value, str | bytes):
-            return f"{self.prefix} {described(value)}"
-        return None if value is None or self.element is None else _first(self.element, value)
+def _list_problem(prefix: str, element: Check | None, values: Sequence[Any]) -> str | None:
+    # Reject strings, which Arrow would treat as lists of characters.
+    if not _none_is(values, (str, bytes)):
+        return next(f"{prefix} {described(value)}" for value in values if isinstance(value, str | bytes))
+    if element is None:
+        return None
+    problems = (element(list(value)) for value in values if value is not None)
+    return next((problem for problem in problems if problem is not None), None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Map:
-    prefix: str
-    key: Check | None
-    value: Check | None
-
-    def all_fit(self, values: Sequence[Any]) -> bool:
-        if any(kind not in (dict, _NOTHING) for kind in set(map(type, values))) and any(map(_has_twins, values)):
-            return False
-        return all(check.all_fit(parts) for value in values if value is not None for check, parts in self._parts(value))
-
-    def complaint(self, value: Any) -> str | None:
-        if _has_twins(value):
-            return f"{self.prefix} {described(value)} with a duplicate key"
-        found = [] if value is None else [_first(check, parts) for check, parts in self._parts(value)]
-        return next((one for one in found if one is not None), None)
-
-    def _parts(self, value: Any) -> list[tuple[Check, list[Any]]]:
-        if self.key is None and self.value is None:
-            return []
-        pairs = list(value.items() if isinstance(value, Mapping) else value)
-        parts = [(self.key, [key for key, _ in pairs]), (self.value, [one for _, one in pairs])]
-        return [(check, values) for check, values in parts if check is not None]
+def _map_problem(prefix: str, key: Check | None, item: Check | None, values: Sequence[Any]) -> str | None:
+    if not all(kind in (dict, _NOTHING) for kind in set(map(type, values))):
+        for value in values:
+            if _has_twins(value):
+                return f"{prefix} {described(value)} with a duplicate key"
+    if key is None and item is None:
+        return None
+    pairs = [pair for value in values if value is not None for pair in pairs_of(value)]
+    problem = None if key is None else key([name for name, _ in pairs])
+    return problem if problem is not None or item is None else item([part for _, part in pairs])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Struct:
-    prefix: str
-    names: Sequence[str]
-    below: Mapping[str, Check]
-
-    def all_fit(self, values: Sequence[Any]) -> bool:
-        there = [self._named(value) for value in values if value is not None]
-        known = frozenset(self.names)
-        if not all(value.keys() <= known for value in there):
-            return False
-        return all(check.all_fit([value.get(name) for value in there]) for name, check in self.below.items())
-
-    def complaint(self, value: Any) -> str | None:
-        if value is None:
-            return None
-        named = self._named(value)
-        extra = sorted(str(name) for name in named.keys() - frozenset(self.names))
-        if extra:
-            return f"{self.prefix} a mapping with {listed(extra)}, which it does not have"
-        found = [check.complaint(named.get(name)) for name, check in self.below.items()]
-        return next((one for one in found if one is not None), None)
-
-    def _named(self, value: Any) -> dict[Any, Any]:
-        if isinstance(value, dict):
-            return value
-        if isinstance(value, tuple):
-            return dict(zip(self.names, value, strict=True))
-        raise TypeError
+def _struct_problem(prefix: str, checks: Mapping[str, Check | None], values: Sequence[Any]) -> str | None:
+    names = checks.keys()
+    structs = [_named(names, value) for value in values if value is not None]
+    for one in structs:
+        if not one.keys() <= names:
+            extra = sorted(str(name) for name in one.keys() - names)
+            return f"{prefix} a mapping with {listed(extra)}, which it does not have"
+    for name, check in checks.items():
+        problem = None if check is None else check([one.get(name) for one in structs])
+        if problem is not None:
+            return problem
+    return None
 
 
-def _first(check: Check, values: Any) -> str | None:
-    return next((one for one in map(check.complaint, values) if one is not None), None)
+def _named(names: Collection[str], value: Any) -> dict[Any, Any]:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple):
+        return dict(zip(names, value, strict=True))
+    raise TypeError
 
 
 def _has_twins(value: Any) -> bool:

@@ -74,6 +74,11 @@ def hashable(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]  # all other values from Arrow are hashable
 
 
+def pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the pairs of a value for a map: a mapping, or the pairs themselves."""
+    return value.items() if isinstance(value, Mapping) else value  # type: ignore[no-any-return]
+
+
 def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, str]]:
     """Return columns by name; the driver has checked that names are unique."""
     fields = batch.schema.names

@@ -365,6 +365,23 @@ def test_a_simple_answer_needs_every_required_column() -> None:
     assert one.misfit({"s": None}) is not None
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int64()),
+        pa.list_(pa.struct([("a", pa.int64())])),
+        pa.map_(pa.string(), pa.int64()),
+        pa.map_(pa.string(), pa.struct([("a", pa.int64())])),
+    ],
+    ids=str,
+)
+def test_an_iterator_fails_its_row(kind: pa.DataType) -> None:
+    """An iterator can be read only once. If it were accepted, the column would lose its values."""
+    columns, failures = written([{"x": iter([("a", 1)])}], pa.field("x", kind))
+    assert columns == [[None]]
+    assert "the function returned list_iterator" in failures[0]
+
+
 def test_nan_is_valid_for_32_bit_floats() -> None:
     """NaN is valid for a 32-bit float, but finite numbers must not become infinite."""
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
