@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
@@ -23,7 +24,7 @@ from spark_events.enrichment.worker.report import (
     COLUMN,
     FAILURE_TYPE,
     HIDDEN_TYPE,
-    Tally,
+    PartitionReport,
     described,
     failure_values,
     position_of,
@@ -79,7 +80,7 @@ class Partition:
         self._engine = Engine(
             plan, definition, task.rate, self._writer.misfit, share=self._share, began=began, codec=codec
         )
-        self._tally = Tally(attempt.partition, attempt.stage)
+        self._report = PartitionReport(attempt.partition, stage=attempt.stage)
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,13 +208,14 @@ class Partition:
             row, failure = min(failed.items())
             place = position_of(self._number, row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}{hints(self._plan, [failure])}")
-        self._tally.add(batch.num_rows, failed)
+        self._report.add(batch.num_rows, failed)
         # Keep the nullability of the batch's own columns: since Spark 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
         columns = [*batch.columns, *arrays]
         if self._task.settles:
             fields.append(pa.field(COLUMN, HIDDEN_TYPE))
-            columns.append(_hidden(_failure_array(batch.num_rows, failures)))
+            reports = pa.nulls(batch.num_rows, pa.binary())
+            columns.append(_hidden(_failure_array(batch.num_rows, failures), reports))
         elif self._task.failure_column:
             fields.append(pa.field(self._task.failure_column, FAILURE_TYPE))
             columns.append(_failure_array(batch.num_rows, failures))
@@ -221,13 +223,13 @@ class Partition:
 
     def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the report in the hidden column of its last row."""
-        warnings = () if self._recording is None else self._recording.warnings
-        report = self._tally.report(self._engine.statistics(), warnings).to_bytes()
+        report = self._report
+        report.statistics = self._engine.statistics()
+        report.warnings = () if self._recording is None else self._recording.warnings
         place = batch.schema.names.index(COLUMN)
-        hidden = batch.column(place)
-        reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())
+        reports = pa.array([None] * (batch.num_rows - 1) + [report.to_bytes()], pa.binary())
         columns = list(batch.columns)
-        columns[place] = _struct(hidden.field("failure"), reports, last_is_there=True)
+        columns[place] = _hidden(columns[place].field("failure"), reports)
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -258,14 +260,8 @@ def _failure_array(rows: int, failures: Mapping[int, RowFailure]) -> pa.Array:
     return pa.array([failure_values(failures[row]) if row in failures else None for row in range(rows)], FAILURE_TYPE)
 
 
-def _hidden(failures: pa.Array) -> pa.Array:
-    return _struct(failures, pa.nulls(len(failures), pa.binary()), last_is_there=False)
-
-
-def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
+def _hidden(failures: pa.Array, reports: pa.Array) -> pa.Array:
     fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
     # Rows without a failure or report have a null struct, so a filter on the struct finds the other rows.
-    nothing = failures.is_null()
-    if last_is_there:
-        nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])
+    nothing = pc.and_(failures.is_null(), reports.is_null())
     return pa.StructArray.from_arrays([failures, reports], fields=fields, mask=nothing)

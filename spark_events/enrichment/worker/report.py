@@ -44,9 +44,9 @@ class Sample:
     failure: RowFailure
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PartitionReport:
-    """Counts and problems of one partition.
+    """Counts and problems of one partition; the task adds its rows while it returns them to Spark.
 
     Attributes:
         partition: the number of the partition.
@@ -60,13 +60,23 @@ class PartitionReport:
     """
 
     partition: int
-    rows: int
-    failed: int
-    samples: tuple[Sample, ...]
-    statistics: Mapping[str, Any]
-    types: Mapping[str, int]
-    warnings: tuple[str, ...] = ()
+    rows: int = 0
+    failed: int = 0
+    samples: Sequence[Sample] = ()
+    statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    types: dict[str, int] = dataclasses.field(default_factory=dict)
+    warnings: Sequence[str] = ()
     stage: int = 0
+
+    def add(self, rows: int, failures: Mapping[int, RowFailure]) -> None:
+        """Count further rows; ``failures`` are by index in the partition."""
+        for index, failure in sorted(failures.items()):
+            seen = self.types.get(failure.type, 0)
+            self.types[failure.type] = seen + 1
+            if seen < _SAMPLES_OF_A_TYPE and len(self.samples) < _SAMPLES:
+                self.samples = [*self.samples, Sample(self.partition, index, failure)]
+        self.rows += rows
+        self.failed += len(failures)
 
     def to_bytes(self) -> bytes:
         """Return the report as bytes, for the last row of the partition."""
@@ -77,36 +87,6 @@ class PartitionReport:
         """Return the report from the bytes of :meth:`to_bytes`."""
         report: PartitionReport = pickle.loads(data)
         return report
-
-
-class Tally:
-    """Counter of a partition's rows while they are returned to Spark."""
-
-    def __init__(self, partition: int, stage: int = 0) -> None:
-        self._partition = partition
-        self._stage = stage
-        self.rows = 0
-        self._failed = 0
-        self._samples: list[Sample] = []
-        self._types: dict[str, int] = {}
-
-    def add(self, rows: int, failures: Mapping[int, RowFailure]) -> None:
-        """Count further rows; ``failures`` are by index in the partition."""
-        for index, failure in sorted(failures.items()):
-            seen = self._types.get(failure.type, 0)
-            self._types[failure.type] = seen + 1
-            if seen < _SAMPLES_OF_A_TYPE and len(self._samples) < _SAMPLES:
-                self._samples.append(Sample(self._partition, index, failure))
-        self.rows += rows
-        self._failed += len(failures)
-
-    def report(self, statistics: Mapping[str, Any], warnings: Sequence[str] = ()) -> PartitionReport:
-        """Return the report of the whole partition."""
-        samples = tuple(self._samples)
-        problems = tuple(warnings)
-        return PartitionReport(
-            self._partition, self.rows, self._failed, samples, statistics, self._types, problems, self._stage
-        )
 
 
 def failure_values(failure: RowFailure) -> dict[str, Any]:
