@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
-from spark_events.enrichment.engine.ledger import Ask, Ledger, leased
+from spark_events.enrichment.engine.ledger import Ledger, leased
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.driver_channel import HELLO_BYTES, ChannelAddress, TaskAttempt
 
@@ -147,11 +147,10 @@ class DriverChannel:
         """Answer the lease requests of a task until its connection closes."""
         try:
             for number in itertools.count():
-                ask = Ask.from_bytes(await self.address.read_ask(reader, attempt, number))
-                lease = await leased(ledger, attempt, ask)
+                lease = await leased(ledger, attempt, await self.address.read_ask(reader, attempt, number))
                 # uvloop refuses to write to a connection that is being closed.
                 with contextlib.suppress(RuntimeError):
-                    writer.write(self.address.lease(attempt, number, lease.to_bytes()))
+                    writer.write(self.address.lease(attempt, number, lease))
         finally:
             ledger.leave(attempt)
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import math
 import threading
 import time
@@ -97,15 +96,6 @@ class Ask(NamedTuple):
     unused: tuple[tuple[int, float], ...] = ()
     debt: float = 0.0
 
-    def to_bytes(self) -> bytes:
-        """Return the request as bytes."""
-        return json.dumps(self).encode()
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Ask:
-        """Return the request from the bytes of :meth:`to_bytes`."""
-        return Ask(*json.loads(data))
-
 
 class Lease(NamedTuple):
     """Calls that a worker may start, all counted in one time slot.
@@ -123,15 +113,6 @@ class Lease(NamedTuple):
     amount: float = 0.0
     places: int = 0
     lacking: str = ""
-
-    def to_bytes(self) -> bytes:
-        """Return the lease as bytes."""
-        return json.dumps(self).encode()
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Lease:
-        """Return the lease from the bytes of :meth:`to_bytes`."""
-        return Lease(*json.loads(data))
 
 
 class _Window:

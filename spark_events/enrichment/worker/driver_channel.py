@@ -20,12 +20,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import hmac
+import json
 import logging
 import struct
-import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.ledger import Ask, Lease
@@ -107,37 +108,45 @@ class ChannelAddress:
     def _proof(self, what: bytes, packed: bytes) -> bytes:
         return hmac.digest(self.secret, what + packed, "sha256")
 
-    def ask(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
+    def ask(self, attempt: TaskAttempt, number: int, ask: Ask) -> bytes:
         """Return the message of the lease request with this number."""
-        return self._sealed(b"asks", attempt, number, body)
+        return self._sealed(b"asks", attempt, number, json.dumps(ask).encode())
 
-    def lease(self, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
+    def lease(self, attempt: TaskAttempt, number: int, lease: Lease) -> bytes:
         """Return the message of the lease that answers this request."""
-        return self._sealed(b"give", attempt, number, body)
+        return self._sealed(b"give", attempt, number, json.dumps(lease).encode())
 
     def _sealed(self, what: bytes, attempt: TaskAttempt, number: int, body: bytes) -> bytes:
         proof = self._proof(what, _ATTEMPT.pack(*attempt) + _LENGTH.pack(number) + body)
         return proof + _LENGTH.pack(len(body)) + body
 
-    async def read_ask(self, reader: asyncio.StreamReader, attempt: TaskAttempt, number: int) -> bytes:
+    async def read_ask(self, reader: asyncio.StreamReader, attempt: TaskAttempt, number: int) -> Ask:
         """Read the lease request with this number.
 
         Raises:
             OSError: when the message is invalid.
         """
         proof = await reader.readexactly(_PROOF_BYTES)
-        return await self._read(reader, proof, lambda body: self.ask(attempt, number, body))
+        return Ask(*await self._read(reader, b"asks", attempt, number, proof))
 
-    @staticmethod
-    async def _read(reader: asyncio.StreamReader, proof: bytes, expected: Callable[[bytes], bytes]) -> bytes:
-        """Read the part of a message after its proof."""
+    async def read_lease(self, reader: asyncio.StreamReader, attempt: TaskAttempt, number: int, proof: bytes) -> Lease:
+        """Read the lease that answers this request, after its proof.
+
+        Raises:
+            OSError: when the message is invalid.
+        """
+        return Lease(*await self._read(reader, b"give", attempt, number, proof))
+
+    async def _read(
+        self, reader: asyncio.StreamReader, what: bytes, attempt: TaskAttempt, number: int, proof: bytes
+    ) -> Any:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _MOST_BYTES:
             raise _ForeignMessageError(f"a message of {length:,} bytes")
         body = await reader.readexactly(length)
-        if not hmac.compare_digest(proof, expected(body)[:_PROOF_BYTES]):
+        if not hmac.compare_digest(proof, self._sealed(what, attempt, number, body)[:_PROOF_BYTES]):
             raise _ForeignMessageError("a message without a valid proof")
-        return body
+        return json.loads(body)
 
     @contextlib.contextmanager
     def listening(
@@ -158,103 +167,102 @@ class ChannelAddress:
             alone: called with the reason if the driver is unreachable, to run the share without the driver. If there is
                 no share, a lost connection has no effect.
         """
-        over = threading.Event()
-        listener = loop.submit(self._listen(attempt, on_stop, over, share, alone))
+        listener = _Listener(self, attempt, on_stop, share, alone)
+        listening = loop.submit(listener.run())
         try:
             yield
         finally:
-            over.set()
+            listener.is_over = True
             with contextlib.suppress(RuntimeError):  # the loop ended with its process
-                listener.cancel()
+                listening.cancel()
 
-    async def _listen(
+
+class _Listener:
+    """A task's connection to the driver: waits for the stop message, and requests leases.
+
+    Args: see :meth:`ChannelAddress.listening`.
+
+    Attributes:
+        is_over: whether the task has ended.
+    """
+
+    def __init__(
         self,
+        address: ChannelAddress,
         attempt: TaskAttempt,
         on_stop: Callable[[], None],
-        over: threading.Event,
         share: JobShare | None,
         alone: Callable[[str], Awaitable[None]] | None,
     ) -> None:
+        self.is_over = False
+        self._address = address
+        self._place = f"{address.host}:{address.port}"
+        self._attempt = attempt
+        self._on_stop = on_stop
+        self._share = share
+        self._alone = alone
+        #: Number of the next lease request, and the lease that answers the latest one.
+        self._number = 0
+        self._lease: asyncio.Future[Lease] | None = None
+
+    async def run(self) -> None:
+        """Connect, and use the connection until it closes."""
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), _CONNECT_SECONDS)
+            connecting = asyncio.open_connection(self._address.host, self._address.port)
+            reader, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
-            _LOG.debug("driver channel %s:%d: cannot connect: %s", self.host, self.port, error)
-            why = f"cannot connect to {self.host}:{self.port}: {str(error) or 'timeout'}"
+            _LOG.debug("driver channel %s: cannot connect: %s", self._place, error)
+            why = f"cannot connect to {self._place}: {str(error) or 'timeout'}"
         else:
-            why = await self._attend(reader, writer, attempt, on_stop, over, share)
-            if why and share is not None:
+            why = await self._attend(reader, writer)
+            if why and self._share is not None:
                 # If the driver has exited, Spark ends this process soon. Until then, start no calls beyond the lease,
                 # because the calls of other tasks may use the whole limit.
                 await asyncio.sleep(_LOST_SECONDS)
-        if why and share is not None and alone is not None and not over.is_set():
-            await alone(why)
+        if why and self._share is not None and self._alone is not None and not self.is_over:
+            await self._alone(why)
 
-    async def _attend(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        attempt: TaskAttempt,
-        on_stop: Callable[[], None],
-        over: threading.Event,
-        share: JobShare | None,
-    ) -> str:
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Use the connection until it closes; return the reason, or "" after the stop message."""
-        conversation = _Conversation(self, attempt, writer)
+        address, attempt, share = self._address, self._attempt, self._share
         asking: asyncio.Task[None] | None = None
         try:
-            if over.is_set():
+            if self.is_over:
                 # The task ended while the connection was opened; before Python 3.12, asyncio.wait_for may lose this
                 # cancellation.
                 return ""
-            writer.write(self.hello(attempt))
+            writer.write(address.hello(attempt))
             if share is not None:
-                asking = asyncio.ensure_future(share.run(conversation.lease_for))
-            while not hmac.compare_digest(proof := await reader.readexactly(_PROOF_BYTES), self.stop_message(attempt)):
+                asking = asyncio.ensure_future(share.run(functools.partial(self._lease_for, writer)))
+            while not hmac.compare_digest(
+                proof := await reader.readexactly(_PROOF_BYTES), address.stop_message(attempt)
+            ):
                 if share is None:
                     raise _ForeignMessageError("a message without a valid proof")
-                conversation.answered(await self._read(reader, proof, conversation.expected))
-            on_stop()
+                lease = await address.read_lease(reader, attempt, self._number - 1, proof)
+                if self._lease is not None and not self._lease.done():
+                    self._lease.set_result(lease)
+            self._on_stop()
             return ""
         except (OSError, asyncio.IncompleteReadError) as error:
             # The driver has exited, or a firewall has closed the connection. Spark itself detects a driver that has
             # exited.
-            _LOG.debug("driver channel %s:%d: connection lost: %s", self.host, self.port, error)
-            return f"lost the connection to {self.host}:{self.port}: {error}"
+            _LOG.debug("driver channel %s: connection lost: %s", self._place, error)
+            return f"lost the connection to {self._place}: {error}"
         finally:
             if asking is not None:
                 asking.cancel()
             if share is not None:
-                conversation.send(share.ask(is_last=True))
+                self._send(writer, share.ask(is_last=True))
             writer.close()
 
-
-class _Conversation:
-    """Numbered lease requests of a task, and the leases that answer them."""
-
-    def __init__(self, address: ChannelAddress, attempt: TaskAttempt, writer: asyncio.StreamWriter) -> None:
-        self._address = address
-        self._attempt = attempt
-        self._writer = writer
-        self._number = 0
-        self._lease: asyncio.Future[Lease] | None = None
-
-    def send(self, ask: Ask) -> None:
-        """Send a lease request, if the connection is open."""
-        with contextlib.suppress(RuntimeError):  # uvloop refuses to write to a connection that is being closed
-            self._writer.write(self._address.ask(self._attempt, self._number, ask.to_bytes()))
-        self._number += 1
-
-    async def lease_for(self, ask: Ask) -> Lease:
+    async def _lease_for(self, writer: asyncio.StreamWriter, ask: Ask) -> Lease:
         """Send a lease request and wait for the lease."""
         self._lease = asyncio.get_running_loop().create_future()
-        self.send(ask)
+        self._send(writer, ask)
         return await self._lease
 
-    def expected(self, body: bytes) -> bytes:
-        """Return the message of the lease for the last request."""
-        return self._address.lease(self._attempt, self._number - 1, body)
-
-    def answered(self, body: bytes) -> None:
-        """Deliver a lease to the request that waits for it."""
-        if self._lease is not None and not self._lease.done():
-            self._lease.set_result(Lease.from_bytes(body))
+    def _send(self, writer: asyncio.StreamWriter, ask: Ask) -> None:
+        with contextlib.suppress(RuntimeError):  # uvloop refuses to write to a connection that is being closed
+            writer.write(self._address.ask(self._attempt, self._number, ask))
+        self._number += 1

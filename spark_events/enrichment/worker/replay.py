@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyarrow import fs
 
 from spark_events.enrichment.engine.calls import PENDING, Chunk
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.worker.replay_files import AnswerFiles, Open, open_store
+from spark_events.enrichment.worker.replay_files import AnswerFiles
 from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.enrichment.worker.values import named, or_each
 
@@ -77,12 +76,8 @@ class ReplayStore:
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
         """Yield a recording with the stored answers; the recording stores new answers even if the task fails."""
-
-        def opened() -> tuple[fs.FileSystem, str]:
-            system, root = open_store(self.root)
-            return system, f"{root}/{self.query_folder}/{self.batch}/{self.folder}"
-
-        recording = Recording(self.root, opened, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
+        folder = f"{self.query_folder}/{self.batch}/{self.folder}"
+        recording = Recording(self.root, folder, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
         try:
             yield recording
         finally:
@@ -95,11 +90,11 @@ class Recording:
     The task adds the answers of returned rows. A thread adds the answers of chunks that are not returned yet.
     """
 
-    def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
+    def __init__(self, root: str, folder: str, partition: int, schema: pa.Schema) -> None:
         # Every field allows nulls, because NOT NULL columns of the output have already been checked.
         fields = [pa.field(_KEY, pa.string()), *(field.with_nullable(True) for field in schema)]
         self._schema = pa.schema(fields)
-        self._files = AnswerFiles(root, opened, partition, self._schema)
+        self._files = AnswerFiles(root, folder, partition, self._schema)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._early: dict[Chunk, set[int]] = {}
@@ -224,8 +219,5 @@ class Recording:
 def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
     """Return columns, and the rows that Python cannot represent, such as UTC timestamps in the year 10000."""
     unreadable: set[int] = set()
-
-    def note(_one: pa.Array, row: int, _error: Exception) -> None:
-        unreadable.add(row)
-
-    return [or_each(array, note) for array, _ in named(taken, names)], unreadable
+    columns = [or_each(array, lambda _one, row, _error: unreadable.add(row)) for array, _ in named(taken, names)]
+    return columns, unreadable

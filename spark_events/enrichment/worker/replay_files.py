@@ -10,14 +10,11 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import fs
 
-#: Function that opens the file system, and returns it with the path of the folder.
-Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
 #: Number of consecutive failed writes after which a task stops writing, because each write may last as long as a
 #: network timeout.
 _MOST_FAILURES = 3
@@ -49,12 +46,12 @@ class AnswerFiles:
 
     Args:
         root: the store's URI, for messages.
-        opened: opens the folder of the files.
+        folder: the folder of the files, within the store.
         partition: the number of the task's partition.
         schema: the schema of all files.
     """
 
-    def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
+    def __init__(self, root: str, folder: str, partition: int, schema: pa.Schema) -> None:
         self._root = root
         self._partition = partition
         self._schema = schema
@@ -63,7 +60,8 @@ class AnswerFiles:
         self._warnings: list[str] = []
         self._location: tuple[fs.FileSystem, str] | None = None
         try:
-            self._location = opened()
+            system, path = open_store(root)
+            self._location = system, f"{path}/{folder}"
         except Exception as error:
             self._warn(f"replay store {root} cannot be reached, so a replay of this batch calls again", error)
 

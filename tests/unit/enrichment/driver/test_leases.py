@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
 @pytest.mark.parametrize(
     "message",
     [
-        ChannelAddress("", 0, b"w" * 16).ask(FIRST, 0, Ask(1).to_bytes()),
+        ChannelAddress("", 0, b"w" * 16).ask(FIRST, 0, Ask(1)),
         b"x" * 32 + b"\xff" * 4,
         b"x" * 32 + b"\x00\x00\x00\x01x",
     ],
@@ -110,14 +111,14 @@ def test_an_ask_cannot_be_repeated() -> None:
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
         assert channel is not None
         address = channel.address
-        ask = address.ask(FIRST, 0, Ask(1).to_bytes())
+        ask = address.ask(FIRST, 0, Ask(1))
         with socket.create_connection((LOOPBACK, address.port), SECONDS) as task:
             task.sendall(address.hello(FIRST) + ask + ask)
             with task.makefile("rb") as answers:
                 answer = answers.read()
-    body = answer[36:]
-    assert answer == address.lease(FIRST, 0, body)
-    assert Lease.from_bytes(body).calls == 1
+    lease = Lease(*json.loads(answer[36:]))
+    assert answer == address.lease(FIRST, 0, lease)
+    assert lease.calls == 1
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
