@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from spark_events.enrichment.api.closures import pickled
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
 from spark_events.enrichment.driver.checkpoint import settle
@@ -60,12 +59,12 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     held.begin(df, batch)
     if replay is not None:
         clear_older(replay)
-        check_definition(replay, batch, request.definition().answers)
+        check_definition(replay, batch, request.definition.answers)
         warn_of_other_definitions(replay, batch)
         # Register the batch before its calls: if the caller catches the error, Spark still commits the batch.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
-    ledger = ledger_of(plan, request.definition().calls) if limits_of(plan) else None
+    ledger = ledger_of(plan, request.definition.calls) if limits_of(plan) else None
     with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
         # If the user specifies a number, do not warn, because the user knows that the tasks share the limits.
@@ -116,8 +115,6 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> Repl
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"
         )
-    # Pickle first, because the error message from pickling is clearer than the messages from the checks below.
-    pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     plan, schema = request.plan, request.df.schema
     columns = [typed(schema, names) for names in (request.input_cols, plan.coalesce_by or (), request.identity)]

@@ -19,7 +19,7 @@ from spark_events.enrichment.api.schema import (
 )
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
-from spark_events.enrichment.driver.warnings import warn_of_settings
+from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
 from spark_events.enrichment.worker.map_in_arrow import Mapper
@@ -40,7 +40,12 @@ __all__ = ["Request", "mapped"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """Validated arguments of one enrichment, and the DataFrame in the order of the calls."""
+    """Validated arguments of one enrichment, and the DataFrame in the order of the calls.
+
+    Attributes:
+        pickled: the pickled plan.
+        definition: digests of the state (cached answers, resources) that this enrichment may reuse.
+    """
 
     df: DataFrame
     plan: Plan
@@ -49,6 +54,8 @@ class Request:
     identity: tuple[str, ...]
     failure_column: str
     tasks: int | None
+    pickled: bytes
+    definition: Definition
 
     @classmethod
     def of(
@@ -89,11 +96,10 @@ class Request:
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)
         plan = dataclasses.replace(plan, executors=executors_of(ordered, tasks))
-        return cls(ordered, plan, made, inputs, identity, failure_column, tasks)
-
-    def definition(self) -> Definition:
-        """Return the digests of the state (cached answers, resources) that this enrichment may reuse."""
-        return definition_of(self.plan, self.output, self.df.schema, self.input_cols)
+        given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)
+        if plan.cache is not None and plan.cache.store is not None and definition.stored == definition.answers:
+            warn_of_keys(df)
+        return cls(ordered, plan, made, inputs, identity, failure_column, tasks, given, definition)
 
     def task(
         self,
@@ -110,8 +116,8 @@ class Request:
             # Without leases, each task limits its own rate.
             rate, job = job.calls_per_second / (self.tasks or 1), dataclasses.replace(job, calls_per_second=None)
         return Task(
-            pickled=pickled(self.plan),
-            definition=pickle.dumps(self.definition()),
+            pickled=self.pickled,
+            definition=pickle.dumps(self.definition),
             output=self.output.serialised(),
             input_cols=self.input_cols,
             identity=self.identity,

@@ -30,6 +30,18 @@ def warn_of_storage(df: DataFrame, storage: str) -> None:
         _warn(df, [*_of_cached_idle_timeout(df)])
 
 
+def warn_of_keys(df: DataFrame) -> None:
+    """Warn that the keys in a store are valid only in this driver process, see :mod:`.api.stable_names`."""
+    _warn(
+        df,
+        [
+            "Cache.store: this driver process does not share its answers with other drivers, and a restarted driver "
+            "calls again, because the functions have no names that are the same in other processes; define them and "
+            "the objects that they use in a module"
+        ],
+    )
+
+
 def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
     """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
     _warn(
