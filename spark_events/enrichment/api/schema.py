@@ -51,6 +51,8 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
     Raises:
         InvalidPlanError: when ``output`` cannot be parsed, is empty, or contains a name that exists already.
     """
+    from pyspark.sql.types import CharType, VarcharType
+
     from spark_events.enrichment.api.arrow_types import arrow_schema
 
     spark = _parsed(df, output)
@@ -72,7 +74,7 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
             )
         taken[name.lower()] = name
     for path, kind in _parts(spark):
-        if _is_char(kind):
+        if isinstance(kind, CharType | VarcharType):
             raise InvalidPlanError(f"output has {path!r} of type {kind.simpleString()}; allowed for text: string")
         if twin := _twin(kind):
             raise InvalidPlanError(f"output has {path!r}, a struct with several fields named {twin!r}: rename them")
@@ -122,8 +124,11 @@ def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
     Raises:
         InvalidPlanError: when one of these columns contains strings with another collation.
     """
+    from pyspark.sql.types import StructType
+
     for column in columns:
-        for collation in _collations(df.schema[column].dataType):
+        for _, kind in _parts(StructType([df.schema[column]])):
+            collation = getattr(kind, "collation", _BY_BYTES)
             if collation != _BY_BYTES:
                 raise InvalidPlanError(
                     f"{name} compares {column!r} by its bytes, but Spark compares its text with the collation "
@@ -204,28 +209,6 @@ def _is_foreign(kind: DataType) -> bool:
     except Exception:
         return True
     return False
-
-
-def _is_char(kind: DataType) -> bool:
-    from pyspark.sql.types import CharType, VarcharType
-
-    return isinstance(kind, (CharType, VarcharType))
-
-
-def _collations(kind: DataType) -> Iterator[str]:
-    """Yield the collations of all strings in a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, ArrayType):
-        yield from _collations(kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _collations(kind.keyType)
-        yield from _collations(kind.valueType)
-    elif isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _collations(field.dataType)
-    else:
-        yield getattr(kind, "collation", _BY_BYTES)
 
 
 def _parsed(df: DataFrame, output: Any) -> StructType:
