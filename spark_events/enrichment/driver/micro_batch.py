@@ -7,14 +7,13 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from spark_events.enrichment.worker.map_in_arrow import BATCH_ID, QUERY_ID
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batchId"
 #: Environment variable that the Connect server sets in the process that runs foreachBatch.
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
@@ -78,8 +77,8 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext
-    spark_query = context.getLocalProperty(_QUERY_ID)
-    spark_batch = context.getLocalProperty(_BATCH_ID)
+    spark_query = context.getLocalProperty(QUERY_ID)
+    spark_batch = context.getLocalProperty(BATCH_ID)
     if batch_id is None and spark_batch is not None:
         batch_id = int(spark_batch)
     if not spark_query and (batch_id is None or query is None) and _is_of_a_stream(df):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from spark_events.enrichment.plan import Plan
     from spark_events.enrichment.worker.task import Task
 
-_QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batchId"
+#: Local properties of Spark's tasks and of the threads of foreachBatch.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
 #: Environment variable of pyspark.daemon. It shows whether this process will run further tasks; after a failed task, it
 #: runs none.
 _REUSED = "SPARK_REUSE_WORKER"
@@ -98,7 +99,7 @@ def _place() -> tuple[TaskAttempt, str]:
     context = TaskContext.get()
     if context is None:
         return TaskAttempt(), ""
-    query = context.getLocalProperty(_QUERY_ID) or ""
-    batch = context.getLocalProperty(_BATCH_ID) or ""
+    query = context.getLocalProperty(QUERY_ID) or ""
+    batch = context.getLocalProperty(BATCH_ID) or ""
     attempt = TaskAttempt(context.partitionId(), context.stageId(), context.attemptNumber(), context.taskAttemptId())
     return attempt, f"{query}/{batch}" if query else ""
