@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable
@@ -18,13 +19,21 @@ _LOG = logging.getLogger(__name__)
 Release = Callable[[], None]
 
 
+@dataclasses.dataclass(slots=True)
+class _Holding:
+    """A batch, and the functions that release its data: always, and only if the batch is committed."""
+
+    batch: MicroBatch
+    releases: list[Release] = dataclasses.field(default_factory=list)
+    when_committed: list[Release] = dataclasses.field(default_factory=list)
+
+
 class Held:
     """Functions that release the data of the current batches of this process, by query."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holding: dict[str, tuple[MicroBatch, list[Release]]] = {}
-        self._committed: dict[str, list[Release]] = {}
+        self._holding: dict[str, _Holding] = {}
         self._watched: set[str] = set()
 
     def begin(self, df: DataFrame, batch: MicroBatch) -> None:
@@ -33,12 +42,11 @@ class Held:
             return
         with self._lock:
             holding = self._holding.get(batch.query)
-            if holding is not None and holding[0] == batch:
+            if holding is not None and holding.batch == batch:
                 return
-            self._holding[batch.query] = (batch, [])
-            self._committed.pop(batch.query, None)
+            self._holding[batch.query] = _Holding(batch)
         if holding is not None:
-            _all(holding[1])
+            _all(holding.releases)
         self._watch(df, batch)
 
     def add(self, batch: MicroBatch, release: Release | None, when_committed: Release | None = None) -> None:
@@ -56,11 +64,11 @@ class Held:
             return
         with self._lock:
             holding = self._holding.get(batch.query)
-            if holding is not None and holding[0] == batch:
+            if holding is not None and holding.batch == batch:
                 if release is not None:
-                    holding[1].append(release)
+                    holding.releases.append(release)
                 if when_committed is not None:
-                    self._committed.setdefault(batch.query, []).append(when_committed)
+                    holding.when_committed.append(when_committed)
                 return
         # The query was stopped during the calls, so this batch will never be committed.
         if release is not None:
@@ -73,18 +81,16 @@ class Held:
             batch: a batch of the ended run.
             last_committed: the number of the run's last committed batch, or None if unknown.
         """
-        query = batch.query
         with self._lock:
             self._watched.discard(_run(batch))
-            holding = self._holding.get(query)
-            if holding is None or holding[0].run != batch.run:
+            holding = self._holding.get(batch.query)
+            if holding is None or holding.batch.run != batch.run:
                 # The query was restarted, so the registered functions belong to the new run.
                 return
-            del self._holding[query]
-            committed = self._committed.pop(query, [])
-        _all(holding[1])
-        if last_committed is not None and holding[0].batch == last_committed:
-            _all(committed)
+            del self._holding[batch.query]
+        _all(holding.releases)
+        if last_committed is not None and holding.batch.batch == last_committed:
+            _all(holding.when_committed)
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
         """Wait in a thread until the query terminates. A listener would instead call Python from Spark's own thread."""
