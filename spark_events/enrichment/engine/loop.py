@@ -33,8 +33,6 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.loop, self.kind = _new_loop()
-        # The calls of all tasks share the executor's threads, so user code must not shut down the executor.
-        self.loop.shutdown_default_executor = _leave_it  # type: ignore[method-assign]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
         self._thread.start()
@@ -86,10 +84,6 @@ def _end_all() -> None:
         one.end()
     for one in ours:
         one._thread.join(_EXIT_SECONDS)
-
-
-async def _leave_it(timeout: float | None = None) -> None:
-    """Replacement for ``shutdown_default_executor`` that does nothing; the threads end with the process."""
 
 
 def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:

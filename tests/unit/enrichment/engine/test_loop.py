@@ -53,19 +53,6 @@ def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
     assert Run(fn, max_in_flight=4, timeout=2, total_timeout=4).of(range(20)) == list(range(20))
 
 
-@pytest.mark.usefixtures("each_loop")
-def test_a_function_cannot_shut_down_the_shared_executor() -> None:
-    """A function cannot shut down the loop's executor. Later tasks need the executor, and it cannot be opened again."""
-
-    async def fn(row: int) -> int:
-        loop = asyncio.get_running_loop()
-        if row == 3:
-            await loop.shutdown_default_executor()
-        return await loop.run_in_executor(None, lambda: row) + await asyncio.to_thread(int)
-
-    assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
-
-
 # Code of a process that exits only when its standard input closes: the C library waits after the interpreter's exit.
 _ENDS_SLOWLY = """
 import ctypes
