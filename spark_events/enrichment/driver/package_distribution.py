@@ -70,16 +70,12 @@ def _zipped(package: Path) -> bytes:
     """Return the zip of the package; identical files produce identical bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as made:
-        _add(made, package, "spark_events")
+        for file in sorted(package.rglob("*.py")):
+            # Omit the file's modification time, because it depends on the installation.
+            entry = zipfile.ZipInfo(f"spark_events/{file.relative_to(package).as_posix()}")
+            made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=4).hexdigest()
-
-
-def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
-    for file in sorted(folder.rglob("*.py")):
-        # Omit the file's modification time, because it depends on the installation.
-        entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}")
-        made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
