@@ -13,7 +13,7 @@ import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from spark_events.enrichment.engine.calls import RowBatch
@@ -96,13 +96,13 @@ class SharedCache:
         self._lookups: deque[tuple[RowBatch, list[int]]] = deque()
         self._pending: dict[str, bytes] = {}
         self._writing: dict[str, bytes] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Callable[[], Any], asyncio.Task[None]] = {}
         self._closing = False
 
     def look_up(self, batch: RowBatch, indices: list[int]) -> None:
         """Look up the answers of these rows, after the lookups of earlier batches."""
         self._lookups.append((batch, indices))
-        self._start("lookups", self._look)
+        self._drain(self._lookups, self._look)
 
     def put(self, request: Hashable, answer: Any) -> None:
         """Enqueue an answer for the store."""
@@ -116,14 +116,14 @@ class SharedCache:
         if len(self._pending) > _MOST_PENDING:
             del self._pending[next(iter(self._pending))]
             self._counts.cache_errors += 1
-        self._start("writes", self._write)
+        self._drain(self._pending, self._write)
 
     async def close(self, *, flush: bool) -> None:
         """Stop all access to the store.
 
         With ``flush``, first write pending answers, for at most ``Cache.timeout``.
         """
-        writes = self._tasks.get("writes")
+        writes = self._tasks.get(self._write)
         if flush and writes is not None:
             await asyncio.wait({writes}, timeout=self._cache.timeout)
         self._closing = True
@@ -132,23 +132,17 @@ class SharedCache:
         if self._store is not None:
             self._resources.release(self._place)
 
-    def _start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        if name not in self._tasks and not self._closing:
-            self._tasks[name] = task = asyncio.ensure_future(self._kept(name, work))
-            task.add_done_callback(lambda _: self._restart(name, work))
+    def _drain(self, queue: Collection[Any], work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one task of ``work`` while the queue has entries, even if user code cancels all tasks of its loop."""
+        if not queue or self._closing or work in self._tasks:
+            return
 
-    def _restart(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        del self._tasks[name]
-        if self._lookups if name == "lookups" else self._pending:
-            self._start(name, work)
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._tasks[work]
+            self._drain(queue, work)
 
-    async def _kept(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except asyncio.CancelledError:
-            # User code may cancel all tasks of its loop.
-            if self._closing:
-                raise
+        self._tasks[work] = task = asyncio.ensure_future(work())
+        task.add_done_callback(ended)
 
     async def _look(self) -> None:
         while self._lookups:
