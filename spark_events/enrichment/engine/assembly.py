@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spark_events._version import __version__
+from spark_events.enrichment.engine.admission import Admission
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
@@ -89,13 +90,10 @@ def assemble(
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     bounds = plan.executor_window
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
-    attempts = CallAttempts(
+    admission = Admission(
         plan,
-        _invoker(plan, resource, quota),
-        _acceptor(plan, misfit),
         process.gates.get(definition.calls, lambda: Gate(clock)),
         limit,
-        breaker,
         counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         quota,
@@ -105,6 +103,8 @@ def assemble(
         share,
         clock,
     )
+    invoke, accept = _invoker(plan, resource, quota), _acceptor(plan, misfit)
+    attempts = CallAttempts(plan, invoke, accept, admission, breaker, counts, clock)
     pool = Pool(plan, name_of(plan.fn), attempts, counts, signals, clock)
     if plan.key is not None:
         pool.feed = KeyedQueues(

@@ -1,4 +1,4 @@
-"""Attempts after a failed first attempt, and waits before the first attempt.
+"""Attempts after a failed first attempt.
 
 A successful first attempt does not use this module, because a retry loop around every call would cost more than the
 pool.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from spark_events.enrichment.engine.allowed_rate import AllowedRate
+from spark_events.enrichment.engine.admission import Admission
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
@@ -27,13 +27,8 @@ from spark_events.enrichment.engine.failure import (
     RowFailure,
     failure_of,
 )
-from spark_events.enrichment.engine.job_share import JobShare
-from spark_events.enrichment.engine.limits import Gate, RateLimit
-from spark_events.enrichment.engine.quota import ReportedQuota
-from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
-from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 
@@ -43,11 +38,6 @@ _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
 #: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
 _BUSY_SECONDS = 1.0
-#: If an attempt waits for the rate at least this long, in seconds, the rate counts as the factor that limits the calls
-#: in flight.
-_NO_WAIT = 0.001
-#: The same threshold for the wait for a lease, which includes a round trip to the driver.
-_LEASE_WAIT = 0.02
 
 
 def back_off(retry: Retry, attempt: int) -> float:
@@ -66,19 +56,14 @@ class CallAttempts:
         plan: the timeouts and the retry policy.
         invoke: makes one attempt.
         accept: converts the result of an attempt to the answer, or raises an exception; None: the result is the answer.
-        gate: admits or delays each attempt.
-        rate: awaited before each attempt; None: no limit.
-        share: awaited before each attempt; None: the job has no limits.
+        admission: delays the attempts, and receives rejections.
         breaker: receives the outcome of each attempt.
         counts: the counters of the run.
-        allowed: receives rejections because of the rate; after the first rejection, spaces the attempts.
-        quota: delays attempts while all remaining calls of the destination are in flight or used.
-        window: receives other rejections and timeouts.
+        clock: monotonic time in seconds.
 
     Attributes:
+        window: receives timeouts, and rejections of calls in flight.
         resized: called when the window has changed.
-        stopping: returns whether the run is shutting down, which explains a cancellation.
-        refusal: the reason why no further attempts are made; None while attempts are made.
     """
 
     def __init__(
@@ -86,34 +71,21 @@ class CallAttempts:
         plan: Plan,
         invoke: Callable[[Call], Awaitable[Any]],
         accept: Accept | None,
-        gate: Gate,
-        rate: RateLimit | None,
+        admission: Admission,
         breaker: DestinationBreaker | None,
         counts: EngineCounts,
-        allowed: AllowedRate,
-        quota: ReportedQuota,
-        window: Window | SharedWindow,
-        share: JobShare | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.invoke = invoke
         self.accept = accept
-        self.gate = gate
-        self.rate = rate
-        self.share = share
+        self.admission = admission
         self.breaker = breaker
-        self._counts = counts
-        self.allowed = allowed
-        self.quota = quota
-        self._noted = 0
-        self.window = window
+        self.window = admission.window
         self.resized: Callable[[], None] = lambda: None
-        self.stopping: Callable[[], bool] = lambda: False
-        self.refusal: RowFailure | None = None
+        self._gate = admission.gate
+        self._counts = counts
         self._clock = clock
         self._policy = plan.retry
-        self._several = plan.batch_size is not None
-        self._warned = False
         self._retry = plan.retry or _ONCE
         self._timeout = math.inf if plan.timeout is None else plan.timeout
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
@@ -122,7 +94,7 @@ class CallAttempts:
         """Wait until the first attempt may start, and set its deadline; return a failure if it will never start."""
         slot.started = self._clock()
         try:
-            slot.started += await self._enter(slot, again=False)
+            slot.started += await self.admission.enter(slot, again=False)
         except (EndError, AttemptError, asyncio.CancelledError) as error:
             return failure_of(self._end_of(slot, error), 0, self._clock() - slot.started)
         now = self._clock()
@@ -145,7 +117,7 @@ class CallAttempts:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
-                if self.stopping() or slot.why is not None:
+                if self.admission.stopping() or slot.why is not None:
                     # The engine has cancelled the call in the meantime.
                     raise
         slot.uncancel()
@@ -170,11 +142,11 @@ class CallAttempts:
 
     async def _forget(self, slot: Slot) -> None:
         """Clear a cancellation like :meth:`heed`, for a call that has already failed."""
-        if slot.cancelled and slot.why is None and not slot.abandoned and not self.stopping():
+        if slot.cancelled and slot.why is None and not slot.abandoned and not self.admission.stopping():
             try:
                 await self.heed(slot)
             except asyncio.CancelledError:
-                if self.stopping():
+                if self.admission.stopping():
                     raise
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
@@ -189,10 +161,10 @@ class CallAttempts:
                 if pause is None:
                     break
                 await self._pause(slot, pause)
-                if self.stopping():
+                if self.admission.stopping():
                     # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
-                await self._enter(slot, again=True)
+                await self.admission.enter(slot, again=True)
                 call.attempt += 1
                 self._counts.retries += 1
                 try:
@@ -223,7 +195,7 @@ class CallAttempts:
         try:
             answer = await self.invoke(call)
             if slot.grant is not None:
-                self.spend(slot, answer)
+                self.admission.spend(slot, answer)
             if slot.cancelled and slot.why is None:
                 await self.heed(slot)
             if self.accept is not None and slot.why is None:
@@ -244,14 +216,14 @@ class CallAttempts:
         """Report an answered attempt to the gate and the breaker."""
         if self.breaker is not None:
             self.breaker.succeeded()
-        self.leave(slot, answered=True)
+        self.admission.leave(slot, answered=True)
 
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
         """Classify the outcome of an attempt, count the attempt, and report the outcome to the gate and the breaker."""
         if slot.abandoned:
             return AbandonedError()
-        if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
-            self.leave(slot)
+        if isinstance(error, asyncio.CancelledError) and slot.why is None and self.admission.stopping():
+            self.admission.leave(slot)
             return error
         took = self._clock() - slot.attempted
         self._counts.end(took)
@@ -260,8 +232,8 @@ class CallAttempts:
         if why is not None and error is None:
             self._counts.swallowed += 1
         if why == "down":
-            self.leave(slot)
-            return self.refused()
+            self.admission.leave(slot)
+            return self.admission.refused()
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
@@ -276,16 +248,6 @@ class CallAttempts:
         self._record(slot, error, verdict)
         return AttemptError(error, verdict)
 
-    def note_answers(self) -> None:
-        """Report new answers to the allowed rate."""
-        before, self._noted = self._noted, self._counts.answers
-        self.allowed.answered(self._noted - before)
-
-    def refused(self) -> EndError:
-        """Return the error that ends a call because of :attr:`refusal`."""
-        assert self.refusal is not None
-        return EndError(self.refusal.kind, self.refusal.message)
-
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
         if took + 0.001 < self._timeout and whole + 0.001 >= self._total:
@@ -299,139 +261,21 @@ class CallAttempts:
         counts.unreachable += verdict.unreachable
         asked = verdict.retry_after if self._retry.honor_retry_after else None
         window = self.window
-        self.note_answers()
-        if asked is not None and not (verdict.crowded and self.allowed.lately):
+        self.admission.note_answers()
+        if asked is not None and not (verdict.crowded and self.admission.allowed.lately):
             # The destination may reject all calls in flight at once; in this case, the gate closes only once.
-            counts.gate_closed += self.gate.close(asked, crowded=True)
+            counts.gate_closed += self._gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
             if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
                 self.resized()
-        elif verdict.throttled and not self.quota.rejected():
-            self.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
+        elif verdict.throttled and not self.admission.quota.rejected():
+            self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
             if verdict.outage:
-                self.breaker.failed(error, self.gate, slot.attempted, is_silent=verdict.timeout)
+                self.breaker.failed(error, self._gate, slot.attempted, is_silent=verdict.timeout)
             elif verdict.answered:
                 self.breaker.succeeded()
-        self.leave(slot, answered=verdict.answered)
-
-    def spend(self, slot: Slot, answer: Any) -> None:
-        """Count the usage of an answered attempt, and record that the attempt is no longer in flight."""
-        share, grant = self.share, slot.grant
-        assert share is not None
-        assert grant is not None
-        slot.grant = None
-        share.spent(grant, answer, several=self._several)
-        share.ended()
-        self._counts.usage = share.used
-        if share.problem and not self._warned:
-            self._warned = True
-            text = f"Budget.usage failed ({share.problem}); the estimate counts instead: correct Budget.usage"
-            self._counts.hints[text] = 1
-
-    def leave(self, slot: Slot, *, answered: bool = False) -> None:
-        """Report a finished attempt to the gate and the quota, which outlive the run and count attempts in progress."""
-        if slot.grant is not None:
-            assert self.share is not None
-            self.share.ended()
-            slot.grant = None
-        if slot.is_reserved:
-            slot.is_reserved = False
-            self.quota.release()
-        if slot.made is not None:
-            # An abandoned attempt may run for as long as the process.
-            self.quota.end(slot.made.number)
-        self.gate.leave(slot.passed, answered=answered)
-        slot.passed = 0
-
-    async def _enter(self, slot: Slot, *, again: bool) -> float:
-        """Wait for the gate, the quota and the rate limits.
-
-        Before the first attempt, only the wait for the gate counts against ``total_timeout``.
-
-        Returns:
-            The seconds of waiting that do not count.
-        """
-        final = slot.started + self._total
-        held, is_spaced = 0.0, False
-        while True:
-            if self.refusal is not None:
-                self._release(slot)
-                raise self.refused()
-            if not self.gate.lets(slot.passed):
-                self._release(slot)
-                self.window.is_idle = True
-                self._check_pause(self.gate.until, final + held)
-                slot.deadline = final + held
-                slot.passed = await self.gate.enter(again=again)
-            slot.deadline = final if again else math.inf
-            waited = 0.0
-            while self.quota.limits and not slot.is_reserved:
-                slot.is_reserved = self.quota.reserve()
-                if not slot.is_reserved:
-                    self._release(slot)
-                    self._check_pause(self.quota.pause_until, final + held + (0.0 if again else waited))
-                    waited += await self._timed(self._wait_for_quota(slot, again=again), _NO_WAIT)
-            if self.allowed.limits and not is_spaced:
-                is_spaced = True
-                waited += await self._timed(self.allowed.wait(again=again), _NO_WAIT)
-            if self.rate is not None:
-                waited += await self._timed(self.rate.wait(), _NO_WAIT)
-            if self.share is not None and slot.grant is None:
-                waited += await self._timed(self._wait_for_share(slot, self.share, again=again), _LEASE_WAIT)
-            held += 0.0 if again else waited
-            slot.deadline = math.inf
-            if self.stopping():
-                # The gate has released the call after the run ended; the call's row has already been returned as
-                # failed.
-                raise asyncio.CancelledError
-            if self.gate.lets(slot.passed) and (slot.is_reserved or not self.quota.limits):
-                if slot.is_reserved:
-                    slot.is_reserved = False
-                    self.quota.redeem()
-                return held
-
-    def _check_pause(self, until: float, final: float) -> None:
-        """Raise an error if a pause that the destination asks for ends after ``final``."""
-        if until > final:
-            raise EndError(
-                "throttled",
-                f"the destination asks to wait another {until - self._clock():.1f} s, "
-                f"longer than the remaining part of total_timeout ({self._total:g} s)",
-            )
-
-    async def _timed(self, waiting: Awaitable[None], threshold: float) -> float:
-        """Wait, and return the seconds.
-
-        If the wait exceeds ``threshold`` seconds, record that the window did not limit the calls in flight.
-        """
-        before = self._clock()
-        await waiting
-        waited = self._clock() - before
-        self.window.is_idle |= waited > max(threshold, 0.1 * self.window.latency)
-        return waited
-
-    async def _wait_for_quota(self, slot: Slot, *, again: bool) -> None:
-        slot.is_reserved = await self.quota.wait(again=again)
-
-    async def _wait_for_share(self, slot: Slot, share: JobShare, *, again: bool) -> None:
-        """Wait until the job's limits admit the attempt."""
-        try:
-            cost = share.cost_of(slot.call())
-        except Exception as error:
-            self.leave(slot)
-            raise AttemptError(error, Verdict(retryable=False)) from error
-        slot.grant = await share.wait(cost, again=again)
-
-    def _release(self, slot: Slot) -> None:
-        """Release the permissions for an attempt that will not start."""
-        if slot.is_reserved:
-            slot.is_reserved = False
-            self.quota.release()
-        if slot.grant is not None:
-            assert self.share is not None
-            self.share.give_back(slot.grant)
-            slot.grant = None
+        self.admission.leave(slot, answered=verdict.answered)
 
     def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.
@@ -453,10 +297,10 @@ class CallAttempts:
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.
-            pause = asked if self.gate.is_open else 0.0
+            pause = asked if self._gate.is_open else 0.0
         final = slot.started + self._total
         # The pause would end after total_timeout, so let the call fail now.
-        is_late = self._clock() + pause >= final or (not self.gate.is_open and self.gate.until >= final)
+        is_late = self._clock() + pause >= final or (not self._gate.is_open and self._gate.until >= final)
         return None if is_late else pause
 
     async def _pause(self, slot: Slot, seconds: float) -> None:
@@ -473,15 +317,15 @@ class CallAttempts:
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
-        self._release(slot)
-        self.leave(slot)
-        if why is None and self.stopping():
+        self.admission.release(slot)
+        self.admission.leave(slot)
+        if why is None and self.admission.stopping():
             raise error
         slot.revive()
         if why is None:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
-            return self.refused()
+            return self.admission.refused()
         # The cancellation interrupted a wait and not an attempt, because total_timeout has passed.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 

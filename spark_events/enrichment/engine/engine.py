@@ -76,13 +76,20 @@ class Engine:
     ) -> None:
         self._plan = plan
         self._definition = definition
-        self._rate = rate
-        self._began = time.monotonic() if began is None else began
-        self._misfit = misfit
-        self._codec = codec
-        self._share = share
         self._counts = EngineCounts()
         self._hot = HotKeys(plan.window.initial)
+        self._assemble = functools.partial(
+            assemble,
+            plan,
+            definition,
+            rate=rate,
+            began=time.monotonic() if began is None else began,
+            counts=self._counts,
+            hot=self._hot,
+            misfit=misfit,
+            share=share,
+            codec=codec,
+        )
         self._kind = ""
         # Events from the loop: None for progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -270,20 +277,7 @@ class Engine:
             if plan.resource is not None and refusal is None:
                 process.resources.release(key)
             raise asyncio.CancelledError
-        pool = assemble(
-            plan,
-            self._definition,
-            process,
-            resource,
-            self._rate,
-            self._began,
-            self._counts,
-            self._hot,
-            signals,
-            self._misfit,
-            codec=self._codec,
-            share=self._share,
-        )
+        pool = self._assemble(process=process, resource=resource, signals=signals)
         try:
             if refusal is not None:
                 pool.refuse(refusal)

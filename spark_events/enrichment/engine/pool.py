@@ -92,9 +92,10 @@ class Pool:
         self._clock = clock
         self._name = name
         self._attempts = attempts
+        self._admission = admission = attempts.admission
         self._counts = counts
         self._signals = signals
-        attempts.stopping = lambda: self.stopping
+        admission.stopping = lambda: self.stopping
         attempts.resized = self._resized
         if attempts.breaker is not None:
             attempts.breaker.add(self._down)
@@ -169,13 +170,13 @@ class Pool:
 
     def refuse(self, failure: RowFailure) -> None:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
-        self._attempts.refusal = failure
+        self._admission.refusal = failure
         now = self._clock()
         for slot in list(self._slots):
             slot.cancel("down", now)
 
     def _down(self, why: str) -> None:
-        if self._attempts.refusal is None:
+        if self._admission.refusal is None:
             self.refuse(RowFailure("circuit-open", "CircuitOpenError", why, retryable=True))
 
     async def stop(self) -> None:
@@ -196,7 +197,7 @@ class Pool:
             _, left = await asyncio.wait(slots, timeout=GRACE_SECONDS)
             if left:
                 for task in left:
-                    self._attempts.leave(slots[task])
+                    self._admission.leave(slots[task])
                 self._counts.abandoned += len(left)
                 _LOG.warning(
                     "%s: %d calls did not end after cancellation; the task ends without them", self._name, len(left)
@@ -211,10 +212,10 @@ class Pool:
 
     def _beat(self) -> None:
         self._signals.beat()
-        self._attempts.note_answers()
+        self._admission.note_answers()
         self._sample()
-        window, share = self._window, self._attempts.share
-        window.is_idle |= len(self._slots) < window.size or not self._attempts.gate.is_open
+        window, share = self._window, self._admission.share
+        window.is_idle |= len(self._slots) < window.size or not self._admission.gate.is_open
         try:
             if window.beat(self._clock(), self._counts.flying if share is None or not share.lacking else math.inf):
                 self._resized()
@@ -226,14 +227,14 @@ class Pool:
         """Count the time since the last sample by window size and by limiting cause."""
         now = self._clock()
         passed, self._sampled = now - self._sampled, now
-        counts, attempts = self._counts, self._attempts
+        counts, admission = self._counts, self._admission
         counts.windows[self._window.whole] += passed
         waiting = len(self._slots) > counts.flying
-        if waiting and (attempts.allowed.limits or not attempts.gate.is_open or attempts.quota.delays):
+        if waiting and (admission.allowed.limits or not admission.gate.is_open or admission.quota.delays):
             cause = "service"
-        elif waiting and attempts.share is not None and attempts.share.lacking:
-            cause = attempts.share.lacking
-        elif waiting and attempts.rate is not None:
+        elif waiting and admission.share is not None and admission.share.lacking:
+            cause = admission.share.lacking
+        elif waiting and admission.rate is not None:
             cause = "rate_limit"
         elif len(self._slots) < self._window.size:
             cause = "upstream"
@@ -306,10 +307,10 @@ class Pool:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
         # handles calls whose first attempt fails.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
-        invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
-        limited, plain, first = attempts.rate is not None or attempts.share is not None, self._plain, self._first
+        invoke, accept, breaker, admission = attempts.invoke, attempts.accept, attempts.breaker, self._admission
+        limited, plain, first = admission.rate is not None or admission.share is not None, self._plain, self._first
         take, timed, window = feed.take, counts.durations.append, self._window
-        latencies, allowed, quota = window.latencies, attempts.allowed, attempts.quota
+        latencies, gate, allowed, quota = window.latencies, admission.gate, admission.allowed, admission.quota
         measured = False
         now = clock()
         try:
@@ -320,7 +321,7 @@ class Pool:
                     break
                 batch, index, call, row = taken
                 slot.batch, slot.index, slot.made = batch, index, call
-                answer: Any = attempts.refusal
+                answer: Any = admission.refusal
                 if answer is None and (limited or not gate.is_open or allowed.limits or quota.limits):
                     answer = await attempts.begin(slot)
                     now = clock()
@@ -337,7 +338,7 @@ class Pool:
                     try:
                         answer = await (fn(row) if fn is not None else invoke(call or slot.call(row)))
                         if slot.grant is not None:
-                            attempts.spend(slot, answer)
+                            admission.spend(slot, answer)
                         if slot.cancelled and slot.why is None:
                             await attempts.heed(slot)
                         if accept is not None and slot.why is None:
@@ -371,7 +372,7 @@ class Pool:
                 else:
                     batch.settle(index, answer)
                     measured = self._inlined
-                if self._surplus and attempts.refusal is None:
+                if self._surplus and admission.refusal is None:
                     break
                 turn += 1
                 if turn == _TURN:
@@ -384,7 +385,7 @@ class Pool:
             self._signals.on_defect(error)
         finally:
             if not slot.abandoned:
-                self._attempts.leave(slot)
+                self._admission.leave(slot)
                 self._slots.discard(slot)
                 self._left()
 
@@ -419,7 +420,7 @@ class Pool:
         counts.abandoned += 1
         counts.timeouts += slot.why == "timeout"
         counts.end(self._clock() - slot.attempted)
-        self._attempts.leave(slot)
+        self._admission.leave(slot)
         if slot.task is not None:
             self._uncancellable.add(slot.task)
             slot.task.add_done_callback(self._uncancellable.discard)
@@ -431,9 +432,9 @@ class Pool:
             message = f"no answer in time, and {stubborn}"
             failure = RowFailure("timeout", "TimeoutError", message, attempts=call.attempt, elapsed=elapsed)
         else:
-            failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
+            failure = failure_of(self._admission.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
-        if len(self._uncancellable) > self._window.whole and self._attempts.refusal is None:
+        if len(self._uncancellable) > self._window.whole and self._admission.refusal is None:
             # The number of running abandoned calls has reached its limit. Further calls would only harm the destination
             # and this process.
             why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"
