@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
 from spark_events.enrichment.engine.failure import AttemptError, RowFailure, failure_of
-from spark_events.enrichment.engine.feed import Taken
+from spark_events.enrichment.engine.feed import Feed, Taken
 from spark_events.enrichment.engine.verdicts import InvalidAnswerError, NotAcceptedError, Verdict, verdict_on
 from spark_events.enrichment.settings import Retry
 
@@ -22,7 +22,7 @@ Misfit: TypeAlias = Callable[[Any], RowFailure | None]
 Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
-class Groups:
+class Groups(Feed):
     """Feed that groups rows, even of different chunks, into calls of ``size`` rows; only a flush starts a smaller call.
 
     Args:
@@ -31,11 +31,10 @@ class Groups:
     """
 
     def __init__(self, size: int, on_take: Callable[[], None]) -> None:
-        self._on_take = on_take
+        super().__init__(on_take)
         self._size = size
         self._rows: deque[tuple[RowBatch, int]] = deque()
         self._flushed = 0
-        self.waiting = self.held = 0
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
         """Add rows that need a call, in order."""
@@ -52,9 +51,6 @@ class Groups:
         self._count()
         self._on_take()
         return *positions[0], GroupCall(positions), None
-
-    def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """Do nothing, because groups do not depend on each other."""
 
     def flush(self) -> None:
         """Release all added rows for calls, even if the last group is smaller."""
@@ -101,21 +97,17 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
 
     Each row needs one result, in order; a result that is an exception fails only its row.
     """
-    again = retry.on_result if retry is not None else None
-    on_invalid = retry is not None and retry.on_invalid
+    accept_row = accept_one(retry, check)
 
-    def judged(result: Any) -> Any:
+    def judged(call: Call, result: Any, began: float) -> Any:
         """Return the answer of a row's result, or the error."""
-        error: BaseException | None = result if isinstance(result, BaseException) else None
         try:
-            if error is None and again is not None and again(result):
-                error = NotAcceptedError("on_result never accepted the function's result")
-            if error is None:
-                answer = check(result)
-                if not on_invalid or not isinstance(answer, RowFailure):
-                    return answer
-                error = InvalidAnswerError(answer.message)
-            return AttemptError(*verdict_on(error, retry))
+            if isinstance(result, BaseException):
+                return AttemptError(*verdict_on(result, retry))
+            try:
+                return accept_row(call, result, began)
+            except NotAcceptedError as error:
+                return AttemptError(*verdict_on(error, retry))
         except BaseException as broken:
             # The user's `on` or `on_result` raised an error, so report this error instead.
             return AttemptError(broken, Verdict(retryable=False))
@@ -132,7 +124,7 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         first: BaseException | None = None
         elapsed = time.monotonic() - began
         for (batch, index), result in zip(positions, results, strict=True):
-            wrong = judged(result)
+            wrong = judged(call, result, began)
             if not isinstance(wrong, AttemptError):
                 answers.append((batch, index, wrong))
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
@@ -19,22 +19,27 @@ Taken = tuple[RowBatch, int, Call | None, Any]
 Settle = Callable[[RowBatch, int, Any], None]
 
 
-class Feed(Protocol):
+class Feed:
     """Source of calls for the workers of the pool; used by the loop's thread only.
+
+    Args:
+        on_take: called when ``waiting`` has decreased.
 
     Attributes:
         waiting: the number of calls that can start now.
         held: the number of rows that wait for something other than a worker.
+        take: returns the next call, or None if there is none at the moment.
     """
 
-    waiting: int
-    held: int
+    take: Callable[[], Taken | None]
+
+    def __init__(self, on_take: Callable[[], None]) -> None:
+        self._on_take = on_take
+        self.waiting = self.held = 0
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
         """Add rows that need a call, in order."""
-
-    def take(self) -> Taken | None:
-        """Return the next call, or None if there is none at the moment."""
+        raise NotImplementedError
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         """Record that a call has been settled; an abandoned call may still be running."""
@@ -43,30 +48,18 @@ class Feed(Protocol):
         """Release all rows held back for more input, because none is expected soon."""
 
 
-class InOrder:
-    """Feed that calls rows in order of arrival, one row per call.
-
-    Args:
-        on_take: called when ``waiting`` has decreased.
-    """
+class InOrder(Feed):
+    """Feed that calls rows in order of arrival, one row per call."""
 
     def __init__(self, on_take: Callable[[], None]) -> None:
-        self._on_take = on_take
-        self.waiting = 0
-        self.held = 0
+        super().__init__(on_take)
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
         # Endless iterators keep the position in C code and need no Python code per row.
-        self.take: Callable[[], Taken | None] = itertools.chain.from_iterable(self._blocks()).__next__
+        self.take = itertools.chain.from_iterable(self._blocks()).__next__
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
         self._batches.append((batch, indices))
         self.waiting += len(indices)
-
-    def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
 
     def _blocks(self) -> Iterator[Iterable[Taken | None]]:
         while True:

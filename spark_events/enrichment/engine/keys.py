@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.feed import Settle, Taken
+from spark_events.enrichment.engine.feed import Feed, Settle, Taken
 
 __all__ = ["HotKey", "HotKeys", "KeyedQueues"]
 
@@ -17,7 +17,7 @@ _LEAST_HOT = 20
 _MOST_NAMED = 10
 
 
-class KeyedQueues:
+class KeyedQueues(Feed):
     """Feed with one queue per key: the first row of a key is called, and the other rows wait for it.
 
     Args:
@@ -29,11 +29,9 @@ class KeyedQueues:
     """
 
     def __init__(self, settle: Settle, on_take: Callable[[], None], *, skip_after_failure: bool, hot: HotKeys) -> None:
-        self.held = 0
+        super().__init__(on_take)
         self._settle = settle
-        self._on_take = on_take
         self._skip = skip_after_failure
-        self.waiting = 0
         self._hot = hot
         self._ready: deque[Call] = deque()
         # Waiting rows of each key that has a row ready or in flight. None (the usual value): no further row waits.
@@ -94,9 +92,6 @@ class KeyedQueues:
         # Put the key first in the queue, because the key with the most rows determines when the batch is complete.
         self._ready.appendleft(Call(*lane.popleft()))
         self.waiting += 1
-
-    def flush(self) -> None:
-        """Do nothing, because no row waits for the arrival of further rows."""
 
 
 def _skipped() -> RowFailure:

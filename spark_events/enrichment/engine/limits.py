@@ -10,6 +10,7 @@ probes with one call works in the same way, so it uses the same gate.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
 from collections import deque
@@ -36,6 +37,23 @@ class WaitingAttempts(Generic[T]):
         waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._again if again else self._first).append(waiting)
         return waiting
+
+    async def wait(self, *, again: bool, admit: Callable[[], object], undo: Callable[[T], object]) -> T:
+        """Wait until the attempt is admitted, and return the result of its future.
+
+        Args:
+            again: whether the attempt is a retry.
+            admit: admits waiting attempts, if possible.
+            undo: gives an admission back if the attempt was admitted and cancelled at the same time.
+        """
+        waiting = self.add(again=again)
+        admit()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                undo(waiting.result())
+            raise
 
     def pop(self) -> asyncio.Future[T] | None:
         """Remove and return the next attempt that is not cancelled; None if there is none."""
@@ -156,15 +174,8 @@ class Gate:
         """
         if self.is_open:
             return 0
-        waiting = self._waiting.add(again=again)
-        self._let_through()
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled():
-                # The attempt was admitted and cancelled at the same time: pass its admission to the next attempt.
-                self.leave(waiting.result(), answered=False)
-            raise
+        give_back = functools.partial(self.leave, answered=False)
+        return await self._waiting.wait(again=again, admit=self._let_through, undo=give_back)
 
     def leave(self, passed: int, *, answered: bool) -> None:
         """Record that an attempt has finished.

@@ -126,14 +126,7 @@ class ReportedQuota:
         Returns:
             False if no attempt is reserved, because the pause has become longer.
         """
-        waiting = self._waiting.add(again=again)
-        self._wake()
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled() and waiting.result():
-                self.release()
-            raise
+        return await self._waiting.wait(again=again, admit=self._wake, undo=self._give_back)
 
     def redeem(self) -> None:
         """Use a reservation, immediately before :meth:`begin`."""
@@ -143,6 +136,10 @@ class ReportedQuota:
         """Give a reservation back, because the attempt does not start."""
         self._reserved -= 1
         self._wake()
+
+    def _give_back(self, is_reserved: bool) -> None:
+        if is_reserved:
+            self.release()
 
     def _room(self) -> float:
         """Return the number of attempts that may start now."""

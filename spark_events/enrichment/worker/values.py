@@ -76,7 +76,7 @@ def hashable(value: Any) -> Hashable:
 
 def pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
     """Return the pairs of a value for a map: a mapping, or the pairs themselves."""
-    return value.items() if isinstance(value, Mapping) else value  # type: ignore[no-any-return]
+    return value.items() if isinstance(value, Mapping) else value
 
 
 def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, str]]:
