@@ -94,15 +94,12 @@ class Process:
 
     def close(self) -> None:
         """Close the resources, then the loop."""
-        self._close_resources(used=True)
+        self.close_resources(used=True)
         self.watch.close()
         self.background.close(_CLOSING_SECONDS)
 
-    def close_unused(self) -> None:
-        """Close the resources that no task uses; a later task opens its resource again."""
-        self._close_resources(used=False)
-
-    def _close_resources(self, *, used: bool) -> None:
+    def close_resources(self, *, used: bool) -> None:
+        """Close the resources that no task uses, or all; a later task opens its resource again."""
         closing = self.background.submit(self.resources.close(used=used))
         try:
             closing.result(_CLOSING_SECONDS)
@@ -156,7 +153,7 @@ def close_unused() -> None:
     with _lock:
         process = _process
     if process is not None:
-        process.close_unused()
+        process.close_resources(used=False)
 
 
 def _close() -> None:
