@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,12 +101,11 @@ def _held_by(part: Any) -> str:
     """Return a message clause that names the variable that cannot be pickled, or ""."""
     from pyspark import cloudpickle
 
-    code = getattr(part, "__code__", None)
-    if code is None:
+    try:
+        variables = inspect.getclosurevars(part)
+    except (TypeError, ValueError):  # not a function, or a variable that is not assigned yet
         return ""
-    held = dict(zip(code.co_freevars, (cell.cell_contents for cell in part.__closure__ or ()), strict=False))
-    held.update({name: part.__globals__[name] for name in code.co_names if name in part.__globals__})
-    for name, value in held.items():
+    for name, value in {**variables.nonlocals, **variables.globals}.items():
         try:
             cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
         except Exception:
