@@ -90,7 +90,6 @@ class Engine:
             share=share,
             codec=codec,
         )
-        self._kind = ""
         # Events from the loop: None for progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         flying = plan.window.initial * (plan.batch_size or 1)
@@ -119,7 +118,6 @@ class Engine:
         """
         process = current_process()
         self._loop = loop = process.background.loop
-        self._kind = process.background.kind
         source = iter(chunks)
         process.watch.add(self._stood_still)
         try:
@@ -168,7 +166,7 @@ class Engine:
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters so far, as plain data."""
-        peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
+        peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes}
         return {**counted(self._counts, self._hot.hot()), **peaks}
 
     def _answers(self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]) -> Iterator[Answered]:
