@@ -74,6 +74,15 @@ class Admission:
         self._warned = False
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
 
+    @property
+    def delay(self) -> str:
+        """The cause for which attempts wait, as in :func:`.statistics.counted`; "" if they do not wait."""
+        if self.allowed.limits or not self.gate.is_open or self.quota.delays:
+            return "service"
+        if self.share is not None and self.share.lacking:
+            return self.share.lacking
+        return "" if self.rate is None else "rate_limit"
+
     async def enter(self, slot: Slot, *, again: bool) -> float:
         """Wait for the gate, the quota and the rate limits.
 

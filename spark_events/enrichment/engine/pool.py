@@ -227,15 +227,10 @@ class Pool:
         """Count the time since the last sample by window size and by limiting cause."""
         now = self._clock()
         passed, self._sampled = now - self._sampled, now
-        counts, admission = self._counts, self._admission
+        counts = self._counts
         counts.windows[self._window.whole] += passed
-        waiting = len(self._slots) > counts.flying
-        if waiting and (admission.allowed.limits or not admission.gate.is_open or admission.quota.delays):
-            cause = "service"
-        elif waiting and admission.share is not None and admission.share.lacking:
-            cause = admission.share.lacking
-        elif waiting and admission.rate is not None:
-            cause = "rate_limit"
+        if len(self._slots) > counts.flying and self._admission.delay:
+            cause = self._admission.delay
         elif len(self._slots) < self._window.size:
             cause = "upstream"
         elif self._window.is_instant:
