@@ -1,6 +1,21 @@
 package io.sparkevents;
 
+import io.sparkevents.config.Settings;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.queue.Record;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.Consumer;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.LogEvent;
+import org.apache.logging.log4j.core.Logger;
+import org.apache.logging.log4j.core.appender.AbstractAppender;
+import org.apache.logging.log4j.core.config.Property;
+import org.apache.spark.SparkConf;
 
 /** Assertions and threads that several tests use. */
 final class Checks {
@@ -8,6 +23,55 @@ final class Checks {
     if (!String.valueOf(actual).equals(String.valueOf(expected))) {
       throw new AssertionError("expected " + expected + ", got " + actual);
     }
+  }
+
+  /** Receiver that passes a listener's records to the test. */
+  static final class Recorder extends RecordSink {
+    private final Consumer<Record> records;
+    private final Consumer<ApplicationEnd> ends;
+
+    Recorder(SparkConf conf, Consumer<Record> records, Consumer<ApplicationEnd> ends) {
+      super(Settings.read(conf, Collections.emptyMap()));
+      this.records = records;
+      this.ends = ends;
+    }
+
+    @Override
+    protected boolean isEnding() {
+      return false;
+    }
+
+    @Override
+    public void hand(Record record) {
+      records.accept(record);
+    }
+
+    @Override
+    public void end(ApplicationEnd end) {
+      ends.accept(end);
+    }
+  }
+
+  /** Returns what the logger of a class logs at WARN and above during {@code work}: the level and the message. */
+  static List<String> logged(Class<?> type, Work work) throws Exception {
+    List<String> logged = Collections.synchronizedList(new ArrayList<>());
+    AbstractAppender appender =
+        new AbstractAppender("checks", null, null, true, Property.EMPTY_ARRAY) {
+          @Override
+          public void append(LogEvent event) {
+            logged.add(event.getLevel() + " " + event.getMessage().getFormattedMessage());
+          }
+        };
+    appender.start();
+    Logger logger = (Logger) LogManager.getLogger(type);
+    logger.addAppender(appender);
+    logger.setLevel(Level.WARN);
+    try {
+      work.run();
+    } finally {
+      logger.removeAppender(appender);
+    }
+    return logged;
   }
 
   interface Work {

@@ -2,10 +2,8 @@ package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
 
-import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.MicroBatchWork;
-import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
@@ -21,19 +19,8 @@ final class MicroBatchWorkTest {
     final MicroBatchWork work;
 
     Recorder(boolean holdsBack) {
-      work =
-        new MicroBatchWork(
-            new RecordSink() {
-              @Override
-              public void hand(Record record) {
-                recorded.add(record.kind);
-              }
-
-              @Override
-              public void end(ApplicationEnd end) {}
-            },
-            holdsBack,
-            new JobProperties(new Redaction(Redaction.SPARK_DEFAULT)));
+      JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
+      work = new MicroBatchWork(record -> recorded.add(record.kind), holdsBack, properties);
     }
 
     String take() {

@@ -5,7 +5,6 @@ import static io.sparkevents.Checks.takesAtMost;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
-import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
@@ -392,19 +391,33 @@ final class ShimTest {
   @Test
   void anUnreadableOutcomeStillEndsTheApplication() {
     List<String> recorded = new ArrayList<>();
+    SparkConf conf = new SparkConf(false);
     RecordSink destination =
-        new RecordSink() {
-          @Override
-          public void hand(Record record) {
-            recorded.add(record.kind);
-          }
-
-          @Override
-          public void end(ApplicationEnd end) {
-            recorded.add("closed with " + end.record(false).kind);
-          }
-        };
-    new EventsListener(new SparkConf(false), destination).onApplicationEnd(null);
+        new Checks.Recorder(
+            conf, record -> recorded.add(record.kind), end -> recorded.add("closed with " + end.record(false).kind));
+    new EventsListener(conf, destination).onApplicationEnd(null);
     is(recorded, "[closed with application_end]");
+  }
+
+  /** Every Spark event that cannot be recorded is counted, and the first one is logged. */
+  @Test
+  void everyUnreadableEventIsCounted() throws Exception {
+    SparkConf conf = new SparkConf(false);
+    RecordSink destination = new Checks.Recorder(conf, record -> {}, end -> {});
+    EventsListener listener = new EventsListener(conf, destination);
+    List<String> logged =
+        Checks.logged(
+            EventsListener.class,
+            () -> {
+              listener.onJobStart(null);
+              listener.onTaskStart(null);
+              listener.onTaskEnd(null);
+              listener.onOtherEvent(null);
+            });
+    is(destination.queue.dropped() + " " + destination.queue.unreported(), "4 {event=4}");
+    is(logged.size() + " " + logged.get(0).startsWith("ERROR spark-events: cannot record a Spark event"), "1 true");
+    List<Record> accounts = HandoffQueueTest.takeAll(destination.queue);
+    String line = new String(accounts.get(0).line(), "UTF-8");
+    is(line.contains("\"kind\":\"dropped\"") && line.contains("\"where\":\"unwritable\",\"records\":{\"event\":4}"), true);
   }
 }

@@ -4,12 +4,7 @@ import static io.sparkevents.Checks.is;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.sparkevents.inprocess.InProcess;
-import io.sparkevents.listener.ApplicationEnd;
-import io.sparkevents.listener.RecordSink;
 import io.sparkevents.queue.Record;
-import io.sparkevents.sidecar.Connection;
-import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -50,20 +45,9 @@ final class TotalsTest {
     final EventsListener listener;
 
     Driver(long interval) {
-      listener = new EventsListener(new SparkConf(false).set("spark.task.cpus", "2"), new RecordSink() {
-        @Override
-        public void hand(Record record) {
-          records.add(record);
-        }
-
-        @Override
-        public void end(ApplicationEnd end) {}
-
-        @Override
-        public long summaryIntervalMillis() {
-          return interval;
-        }
-      });
+      SparkConf conf = new SparkConf(false).set("spark.task.cpus", "2");
+      conf.set("spark.events.summary.interval", interval + "ms");
+      listener = new EventsListener(conf, new Checks.Recorder(conf, records::add, end -> {}));
       Option<String> none = Option.empty();
       listener.onApplicationStart(
           new SparkListenerApplicationStart("a", none, T, "u", none, Option.empty(), Option.empty()));
@@ -223,20 +207,6 @@ final class TotalsTest {
     driver.complete(stage, T);
     driver.end(T);
     is(values(driver.only("application_totals"), "stages", "stages_failed"), "1 1");
-  }
-
-  /** Both record senders override the interface's default methods, which would ignore the settings. */
-  @Test
-  void sendersOverrideTheDefaultsOfSettings() throws Exception {
-    int defaults = 0;
-    for (Method method : RecordSink.class.getMethods()) {
-      if (method.isDefault()) {
-        defaults++;
-        is(InProcess.class.getMethod(method.getName()).getDeclaringClass(), InProcess.class);
-        is(Connection.class.getMethod(method.getName()).getDeclaringClass(), Connection.class);
-      }
-    }
-    is(defaults, 3);
   }
 
   /** After each interval, totals are recorded at the next end of a stage or job. They include running stages. */

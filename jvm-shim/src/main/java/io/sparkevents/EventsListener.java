@@ -10,10 +10,13 @@ import io.sparkevents.listener.MicroBatchWork;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
 import io.sparkevents.listener.Redaction;
+import io.sparkevents.listener.RunningWork;
 import io.sparkevents.listener.SqlRecords;
 import io.sparkevents.listener.SqlShell;
 import io.sparkevents.listener.StageRecords;
+import io.sparkevents.listener.Stages;
 import io.sparkevents.listener.StreamingRecords;
+import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.Connection;
 import java.util.Properties;
@@ -50,6 +53,7 @@ public final class EventsListener extends SparkListener {
   private final RecordSink destination;
   private final Records records;
   private final ApplicationTotals totals;
+  private final RunningWork running;
   private final StageRecords stages;
   private final SqlRecords sql;
   private final MicroBatchWork work;
@@ -65,10 +69,12 @@ public final class EventsListener extends SparkListener {
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);
-    totals = new ApplicationTotals(conf, destination == null ? 0 : destination.summaryIntervalMillis());
-    stages = new StageRecords(conf, properties, totals, destination);
+    Stages attempts = new Stages(this::hand);
+    totals = new ApplicationTotals(conf, destination == null ? 0 : destination.settings.summaryIntervalMillis, attempts);
+    running = new RunningWork(attempts, properties, totals);
+    stages = new StageRecords(conf, properties, totals, attempts, running);
     sql = new SqlRecords(redaction);
-    work = new MicroBatchWork(destination, destination != null && !destination.takesMicroBatches(), properties);
+    work = new MicroBatchWork(this::hand, destination != null && !destination.settings.reportsMicroBatches, properties);
     if (destination != null) {
       SqlShell.watch();
     }
@@ -77,7 +83,6 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
     run(() -> {
-      stages.work().knowsExecutors();
       totals.started(event.time());
       destination.hand(records.applicationStart(event));
     });
@@ -93,7 +98,7 @@ public final class EventsListener extends SparkListener {
     if (destination != null) {
       ApplicationEnd end = end(event);
       run(work::end);
-      run(() -> hand(stages.finalTotals(event.time())));
+      run(() -> hand(totals.finalRecord(event.time())));
       run(() -> destination.end(end));
     }
   }
@@ -102,7 +107,7 @@ public final class EventsListener extends SparkListener {
     try {
       return ApplicationEnd.of(event);
     } catch (Throwable defect) {
-      complainOnce(defect);
+      lost(defect);
       // Without the evidence, the outcome is unknown, but the sidecar must still shut down.
       return ApplicationEnd.unknown();
     }
@@ -119,7 +124,7 @@ public final class EventsListener extends SparkListener {
       Record end = records.jobEnd(event);
       work.jobEnded(end);
       totals.jobEnded(end.priority == Record.Priority.LIFECYCLE);
-      hand(stages.totals(event.time()));
+      hand(totals.recordIfDue(event.time()));
     });
   }
 
@@ -137,41 +142,28 @@ public final class EventsListener extends SparkListener {
   public void onStageCompleted(SparkListenerStageCompleted event) {
     run(() -> {
       work.stageEnded(stages.completed(event));
-      hand(stages.totals(StageRecords.time(event.stageInfo().completionTime())));
+      hand(totals.recordIfDue(StageRecords.time(event.stageInfo().completionTime())));
     });
   }
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    // Use no lambdas in the task callbacks, because they run thousands of times a second.
-    if (destination != null) {
-      try {
-        stages.taskStarted(event);
-      } catch (Throwable defect) {
-        complainOnce(defect);
-      }
-    }
+    run(() -> stages.taskStarted(event));
   }
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
-    if (destination != null) {
-      try {
-        stages.taskEnded(event);
-      } catch (Throwable defect) {
-        complainOnce(defect);
-      }
-    }
+    run(() -> stages.taskEnded(event));
   }
 
   @Override
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    run(() -> hand(stages.work().executorAdded(event)));
+    run(() -> hand(running.executorAdded(event)));
   }
 
   @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    run(() -> hand(stages.work().executorRemoved(event)));
+    run(() -> hand(running.executorRemoved(event)));
   }
 
   @Override
@@ -198,7 +190,7 @@ public final class EventsListener extends SparkListener {
       return ((AddedEvent) event).record();
     }
     if (event instanceof Inspection) {
-      return ((Inspection) event).record(stages.work().snapshot());
+      return ((Inspection) event).record(running.snapshot());
     }
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
@@ -217,15 +209,23 @@ public final class EventsListener extends SparkListener {
     try {
       callback.run();
     } catch (Throwable defect) {
-      complainOnce(defect);
+      lost(defect);
     }
   }
 
-  private void complainOnce(Throwable defect) {
-    if (!complained) {
-      complained = true;
-      LOG.error(
-          "spark-events: cannot record a Spark event; it is lost, and later losses are not logged; report this", defect);
+  /** Counts every event that cannot be recorded, and logs the first one. */
+  private void lost(Throwable defect) {
+    try {
+      destination.queue.countDropped(DropCounters.UNWRITABLE, "event", 1);
+      if (!complained) {
+        complained = true;
+        LOG.error(
+            "spark-events: cannot record a Spark event; it is lost and counted; later losses are counted, not logged;"
+                + " report this",
+            defect);
+      }
+    } catch (Throwable again) {
+      // Memory is low, or an appender throws; no error may reach Spark.
     }
   }
 }

@@ -77,8 +77,6 @@ public final class Settings {
   public final long summaryIntervalMillis;
   /** Whether successful jobs and stages of micro-batches cause events. Also true if the shim cannot decide. */
   public final boolean reportsMicroBatches;
-  /** Whether a deadline rule or the reporting of executors is enabled; the sidecar validates the values. */
-  public final boolean tracksWork;
 
   /**
    * Reads the settings.
@@ -109,7 +107,6 @@ public final class Settings {
     stallTimeoutMillis = millis("events.sidecar.stall-timeout", 60_000);
     summaryIntervalMillis = millis("events.summary.interval", 0);
     reportsMicroBatches = isOn("events.streaming-jobs.enabled") || isOn("events.streaming-stages.enabled");
-    tracksWork = findsWork();
   }
 
   public static Settings read(SparkConf conf, Map<String, String> environment) {
@@ -170,15 +167,6 @@ public final class Settings {
 
   private boolean isOn(String key) {
     return settings.containsKey(key) && !"false".equalsIgnoreCase(text(key, ""));
-  }
-
-  private boolean findsWork() {
-    // Two rules are enabled by default.
-    return !settings.containsKey("events.deadline.resources")
-        || !settings.containsKey("events.executor.max-per-minute")
-        || settings.keySet().stream()
-            .filter(key -> key.startsWith("events.deadline.") || key.startsWith("events.executor."))
-            .anyMatch(key -> !text(key, "").matches("off|0"));
   }
 
   /** Returns the value with its references resolved; {@code otherwise} if the value is missing or a reference fails. */

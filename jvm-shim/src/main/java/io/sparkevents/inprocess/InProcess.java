@@ -12,9 +12,7 @@ import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.StreamingRecords;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
 import io.sparkevents.sidecar.EventLog;
 import io.sparkevents.sidecar.RecordWriter;
@@ -37,7 +35,7 @@ import org.apache.spark.SparkContext;
  * <p>Python fetches the records and sends its messages through py4j, on Python's own threads. The JVM never calls
  * Python, so Spark's listener thread never waits for the interpreter.
  */
-public final class InProcess implements RecordSink {
+public final class InProcess extends RecordSink {
   /** Size in bytes after which a fetch adds no more records. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
@@ -49,9 +47,6 @@ public final class InProcess implements RecordSink {
   }
 
   private final SparkContext context;
-  private final Settings settings;
-  private final HandoffQueue queue;
-  private final SyncBarrier barrier;
   private final EventLog events = new EventLog();
   private final SidecarMessages answers;
   private final Deadline deadline = new Deadline();
@@ -70,10 +65,8 @@ public final class InProcess implements RecordSink {
   private volatile Thread fetcher;
 
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
+    super(settings);
     this.context = context;
-    this.settings = settings;
-    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
-    barrier = new SyncBarrier(settings, queue, () -> context.isStopped() || deadline.isSet());
     answers = new SidecarMessages(queue, barrier, new Statistics(), events);
     feed = new RecordWriter(queue, deadline);
     listener = new EventsListener(conf, this);
@@ -143,23 +136,8 @@ public final class InProcess implements RecordSink {
   }
 
   @Override
-  public boolean tracksWork() {
-    return settings.tracksWork;
-  }
-
-  @Override
-  public boolean takesMicroBatches() {
-    return settings.reportsMicroBatches;
-  }
-
-  @Override
-  public long summaryIntervalMillis() {
-    return settings.summaryIntervalMillis;
-  }
-
-  @Override
-  public void hand(Record record) {
-    barrier.pass(record);
+  protected boolean isEnding() {
+    return context.isStopped() || deadline.isSet();
   }
 
   /** Ends the stream on the listener thread, so that the application ends only after its last events are delivered. */

@@ -17,6 +17,7 @@ public final class ApplicationTotals {
   private static final String[] MEMORY = {"JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory"};
 
   private final long interval;
+  private final Stages stages;
   private final long cpus;
   /** Sums of ended stage attempts, and of tasks that ended after their stage. */
   private final TaskTotals ended = new TaskTotals();
@@ -35,16 +36,10 @@ public final class ApplicationTotals {
   /**
    * @param interval minimum time between two records, in milliseconds; 0 for no record before the application ends
    */
-  public ApplicationTotals(SparkConf conf, long interval) {
+  public ApplicationTotals(SparkConf conf, long interval, Stages stages) {
     this.interval = interval;
-    long found;
-    try {
-      found = conf.getInt("spark.task.cpus", 1);
-    } catch (IllegalArgumentException refused) {
-      // Spark itself will reject this value.
-      found = 1;
-    }
-    cpus = found;
+    this.stages = stages;
+    cpus = conf.getInt("spark.task.cpus", 1);
   }
 
   /** Begins the first interval. From now on, all executors are known, because Spark adds executors only later. */
@@ -103,21 +98,31 @@ public final class ApplicationTotals {
     }
   }
 
-  /** Returns whether the interval has passed, and if so, begins the next interval. */
-  boolean isDue(long time) {
+  /** Returns whether the application's start was observed, which means that all executors are known. */
+  boolean knowsExecutors() {
+    return knowsExecutors;
+  }
+
+  /** Returns the record if the interval has passed, and begins the next interval; otherwise returns null. */
+  public Record recordIfDue(long time) {
     if (interval == 0 || time - lastRecord < interval) {
-      return false;
+      return null;
     }
     boolean isFirst = lastRecord == 0;
     lastRecord = time;
-    return !isFirst;
+    return isFirst ? null : record(time, false);
   }
 
-  Record record(long time, boolean isFinal, Iterable<Stages.Attempt> running) {
+  /** Returns the record for the application's end. */
+  public Record finalRecord(long time) {
+    return record(time, true);
+  }
+
+  private Record record(long time, boolean isFinal) {
     TaskTotals all = new TaskTotals();
     all.addAll(ended);
     long open = 0;
-    for (Stages.Attempt attempt : running) {
+    for (Stages.Attempt attempt : stages.attempts()) {
       all.addAll(attempt.totals);
       open += attempt.openMillis(time);
     }

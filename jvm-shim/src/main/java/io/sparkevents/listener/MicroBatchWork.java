@@ -4,6 +4,7 @@ import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
 import java.util.Map;
 import java.util.Properties;
+import java.util.function.Consumer;
 
 /**
  * Holds back the records of jobs and stages of micro-batches, because such work causes events only if it fails.
@@ -16,7 +17,7 @@ public final class MicroBatchWork {
   /** Maximum number of jobs and stages, and maximum number of queries. */
   private static final int LIMIT = 2_000;
 
-  private final RecordSink destination;
+  private final Consumer<Record> sink;
   private final boolean holdsBack;
   private final JobProperties properties;
   /** Start records of the running jobs and stages. */
@@ -25,8 +26,8 @@ public final class MicroBatchWork {
   private final Map<String, String> batches = new BoundedMap<>(LIMIT);
   private boolean lastJobFailed;
 
-  public MicroBatchWork(RecordSink destination, boolean holdsBack, JobProperties properties) {
-    this.destination = destination;
+  public MicroBatchWork(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
+    this.sink = sink;
     this.holdsBack = holdsBack;
     this.properties = properties;
   }
@@ -39,7 +40,7 @@ public final class MicroBatchWork {
   /** Handles the start of a job or of a stage attempt. */
   public void began(Record record, Properties local) {
     if (!holdsBack(local)) {
-      destination.hand(record);
+      sink.accept(record);
       return;
     }
     held.put(record.change.subject, record);
@@ -47,7 +48,7 @@ public final class MicroBatchWork {
     String batch = local.getProperty(JobProperties.BATCH);
     if (batch != null && !batch.equals(batches.put(query, batch))) {
       String[] selected = JobProperties.select(local);
-      destination.hand(
+      sink.accept(
           new Record(
               "batch_started",
               Record.Priority.ROUTINE,
@@ -79,17 +80,17 @@ public final class MicroBatchWork {
     Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
     boolean isSent = beginning == null || isWanted || failed(end);
     if (isSent && beginning != null) {
-      destination.hand(beginning);
+      sink.accept(beginning);
     }
     if (isSent) {
-      destination.hand(end);
+      sink.accept(end);
     }
     return isSent;
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */
   public void end() {
-    held.values().forEach(destination::hand);
+    held.values().forEach(sink);
     held.clear();
   }
 

@@ -1,32 +1,33 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.config.Settings;
+import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.SyncBarrier;
 
-/** Receiver of a listener's records. */
-public interface RecordSink {
+/** Receiver of a listener's records, with its queue and settings. */
+public abstract class RecordSink {
+  public final Settings settings;
+  public final HandoffQueue queue;
+  protected final SyncBarrier barrier;
+
+  protected RecordSink(Settings settings) {
+    this.settings = settings;
+    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
+    barrier = new SyncBarrier(settings, queue, this::isEnding);
+  }
+
+  /** Whether the application is ending. Called on the listener thread before it waits for a reporter. */
+  protected abstract boolean isEnding();
+
   /** Enqueues one record; waits for the reporters' answers if the settings require this. */
-  void hand(Record record);
-
-  /** Whether successful jobs and stages of micro-batches are recorded. */
-  default boolean takesMicroBatches() {
-    return true;
-  }
-
-  /** Whether running tasks and executors are tracked, for deadlines and lost executors. */
-  default boolean tracksWork() {
-    return true;
-  }
-
-  /**
-   * Minimum time between two records of a running application's totals, in milliseconds; 0 for only the final record.
-   */
-  default long summaryIntervalMillis() {
-    return 0;
+  public void hand(Record record) {
+    barrier.pass(record);
   }
 
   /**
    * Enqueues the record that the application has ended; unless it is provisional, delivers all records before
    * returning.
    */
-  void end(ApplicationEnd end);
+  public abstract void end(ApplicationEnd end);
 }

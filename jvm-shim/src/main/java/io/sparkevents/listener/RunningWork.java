@@ -1,5 +1,6 @@
 package io.sparkevents.listener;
 
+import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -24,8 +25,8 @@ public final class RunningWork {
   /** Maximum number of stage attempts in one snapshot; beyond it, the newest attempts are omitted. */
   private static final int MOST_STAGES = 50;
   /**
-   * Maximum number of running tasks. Above it, Spark must have dropped the end events of many tasks; all tasks are
-   * forgotten.
+   * Maximum number of running tasks. Above it, Spark must have dropped the end events of many tasks; the oldest tasks
+   * are forgotten.
    */
   private static final int MOST_TASKS = 65_536;
 
@@ -56,22 +57,18 @@ public final class RunningWork {
   private final Stages stages;
   private final JobProperties properties;
   private final ApplicationTotals totals;
-  private final Map<Long, Task> running = new HashMap<>();
+  private final Map<Long, Task> running = new BoundedMap<>(MOST_TASKS);
   /** Time at which the last running task ended. */
   private long idleSince;
   private final Map<String, Executor> executors = new HashMap<>();
-  private boolean knowsExecutors;
 
-  RunningWork(Stages stages, JobProperties properties, ApplicationTotals totals) {
+  public RunningWork(Stages stages, JobProperties properties, ApplicationTotals totals) {
     this.totals = totals;
     this.stages = stages;
     this.properties = properties;
   }
 
   void started(int stage, int attempt, TaskInfo task) {
-    if (running.size() >= MOST_TASKS) {
-      running.clear();
-    }
     running.put(task.taskId(), new Task(task, stage, attempt));
   }
 
@@ -128,11 +125,6 @@ public final class RunningWork {
     });
   }
 
-  /** Records that the application's start was observed, which means that all executors are known. */
-  public void knowsExecutors() {
-    knowsExecutors = true;
-  }
-
   /** Returns the fields that describe the running stages and executors. */
   public Record.Body snapshot() {
     Map<Long, TaskInfo> longest = new HashMap<>();
@@ -149,7 +141,7 @@ public final class RunningWork {
       }
     }
     long idle = running.isEmpty() ? Math.max(1, idleSince) : 0;
-    int known = knowsExecutors ? executors.size() : -1;
+    int known = totals.knowsExecutors() ? executors.size() : -1;
     int cores = cores();
     return json -> {
       // Redact here, because this code runs on the writer thread.

@@ -14,40 +14,22 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import scala.Option;
 
-/** Creates the records of stage attempts and executors. Tasks are only counted and have no records. */
+/** Creates the records of stage attempts. Tasks are only counted and have no records. */
 public final class StageRecords {
-  /** Spark's default for spark.stage.maxConsecutiveAttempts. */
-  private static final int MOST_FAILURES = 4;
-
-  private final RecordSink destination;
   private final Stages stages;
   private final RunningWork work;
   private final ApplicationTotals totals;
-  private final boolean tracksWork;
   private final JobProperties properties;
+  /** Number of consecutive attempts of a stage that may fail. Spark does not mark an attempt as the last one. */
   private final int mostFailures;
 
-  /**
-   * @param destination receives the records of status changes; the methods return all other records
-   */
-  public StageRecords(SparkConf conf, JobProperties properties, ApplicationTotals totals, RecordSink destination) {
+  public StageRecords(
+      SparkConf conf, JobProperties properties, ApplicationTotals totals, Stages stages, RunningWork work) {
     this.totals = totals;
-    this.destination = destination;
     this.properties = properties;
-    tracksWork = destination != null && destination.tracksWork();
-    stages = new Stages(record -> this.destination.hand(record));
-    work = new RunningWork(stages, properties, totals);
-    mostFailures = mostFailures(conf);
-  }
-
-  /** Returns how many consecutive attempts of a stage may fail. Spark does not mark an attempt as the last one. */
-  private static int mostFailures(SparkConf conf) {
-    try {
-      return conf.getInt("spark.stage.maxConsecutiveAttempts", MOST_FAILURES);
-    } catch (IllegalArgumentException refused) {
-      // The value is invalid; Spark itself will reject it.
-      return MOST_FAILURES;
-    }
+    this.stages = stages;
+    this.work = work;
+    mostFailures = conf.getInt("spark.stage.maxConsecutiveAttempts", 4);
   }
 
   /**
@@ -77,9 +59,7 @@ public final class StageRecords {
 
   public void taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
-    if (tracksWork) {
-      work.started(event.stageId(), event.stageAttemptId(), task);
-    }
+    work.started(event.stageId(), event.stageAttemptId(), task);
     stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime());
   }
 
@@ -95,9 +75,7 @@ public final class StageRecords {
       stages.outputLost(stage, number, task.index(), task.executorId());
       return;
     }
-    if (tracksWork) {
-      work.ended(stage, task, reason);
-    }
+    work.ended(stage, task, reason);
     Stages.Outcome outcome = outcome(task, reason);
     Stages.Attempt attempt =
         stages.taskEnded(stage, number, task.index(), outcome, reason, task.launchTime(), task.finishTime());
@@ -141,21 +119,6 @@ public final class StageRecords {
           Record.write(json, "lost_executor", executor, "lost_host", host);
           Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
         });
-  }
-
-  /** Returns the record of the application's totals if it is due, or null. */
-  public Record totals(long time) {
-    return totals.isDue(time) ? totals.record(time, false, stages.attempts()) : null;
-  }
-
-  /** Returns the totals for the application's end. */
-  public Record finalTotals(long time) {
-    return totals.record(time, true, stages.attempts());
-  }
-
-  /** Returns the running tasks and the executors. */
-  public RunningWork work() {
-    return work;
   }
 
   private static String subject(int stageId, int attempt) {

@@ -23,8 +23,7 @@ import org.apache.spark.storage.BlockManagerId;
  * event with a suitable time: the executor's removal, or the next start or completion of a task in the attempt. A
  * replay follows the same rule ({@code tasks.py}).
  *
- * <p>Used by the listener thread only. The start or completion of a task costs one array access: the last attempt is
- * cached, because consecutive events usually concern the same stage.
+ * <p>Used by the listener thread only. The start or completion of a task costs one access to a hash map.
  */
 public final class Stages {
   /** Maximum number of removed executors to store. Spark may report a resubmission after the removal. */
@@ -174,7 +173,6 @@ public final class Stages {
   private final Consumer<Record> sink;
   private final Map<Long, Attempt> attempts = new LinkedHashMap<>();
   private final Map<String, Long> removedExecutors = new BoundedMap<>(REMEMBERED_EXECUTORS);
-  private Attempt last;
 
   /** @param sink receives the records of the changes */
   public Stages(Consumer<Record> sink) {
@@ -182,7 +180,6 @@ public final class Stages {
   }
 
   public void submitted(Attempt attempt) {
-    last = null;
     attempts.put(key(attempt.stageId, attempt.number), attempt);
   }
 
@@ -241,7 +238,6 @@ public final class Stages {
 
   /** Removes an attempt and returns it; null if it is unknown. */
   public Attempt completed(int stageId, int number, long time) {
-    last = null;
     Attempt attempt = attempts.remove(key(stageId, number));
     if (attempt != null) {
       date(attempt, time);
@@ -255,10 +251,7 @@ public final class Stages {
   }
 
   private Attempt find(int stageId, int number) {
-    if (last == null || last.stageId != stageId || last.number != number) {
-      last = attempts.get(key(stageId, number));
-    }
-    return last;
+    return attempts.get(key(stageId, number));
   }
 
   /** Sends the pending record, if any, with this time. */

@@ -20,8 +20,8 @@ public final class DropCounters {
   public static final String HANDOFF = "handoff";
   /** Records that were evicted from the queue and lost when the sidecar that had received them died. */
   public static final String SIDECAR = "sidecar";
-  /** Records that could not be written as JSON. */
-  static final String UNWRITABLE = "unwritable";
+  /** Spark events that could not be recorded, and records that could not be written as JSON. */
+  public static final String UNWRITABLE = "unwritable";
   /** Events that Spark's listener bus did not deliver to its listeners. */
   public static final String LISTENER_QUEUE = "spark-listener-queue";
 

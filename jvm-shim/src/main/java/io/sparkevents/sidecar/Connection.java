@@ -8,12 +8,9 @@ import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
-import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
@@ -28,7 +25,7 @@ import org.slf4j.LoggerFactory;
  * <p>The first caller opens the connection: the plugin, which Spark creates before the listeners, or the listener. If
  * both are configured, the second caller receives no connection, so that each event is reported once.
  */
-public final class Connection implements RecordSink {
+public final class Connection extends RecordSink {
   private static final Logger LOG = LoggerFactory.getLogger(Connection.class);
 
   /** Key under which Spark stores the application's id as soon as it is known. */
@@ -42,11 +39,8 @@ public final class Connection implements RecordSink {
   private static Connection open;
 
   private final SparkConf conf;
-  private final Settings settings;
-  public final HandoffQueue queue;
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
-  private final SyncBarrier barrier;
   /** Context of the application; null until the first successful look-up. */
   private SparkContext context;
   private final CountDownLatch settled = new CountDownLatch(1);
@@ -59,11 +53,9 @@ public final class Connection implements RecordSink {
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
+    super(settings);
     this.conf = conf;
-    this.settings = settings;
     PythonProgram.read(conf);
-    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
-    barrier = new SyncBarrier(settings, queue, this::isEnding);
     sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, barrier, statistics);
   }
 
@@ -148,8 +140,9 @@ public final class Connection implements RecordSink {
     return present != null && !present.isStopped();
   }
 
-  /** Returns whether Spark is stopping the context. Called on the listener's thread before it waits for a reporter. */
-  private boolean isEnding() {
+  /** Returns whether Spark is stopping the context. */
+  @Override
+  protected boolean isEnding() {
     if (context == null) {
       // The context is not available until its constructor has returned.
       context = presentContext();
@@ -172,25 +165,10 @@ public final class Connection implements RecordSink {
   }
 
   @Override
-  public boolean tracksWork() {
-    return settings.tracksWork;
-  }
-
-  @Override
-  public boolean takesMicroBatches() {
-    return settings.reportsMicroBatches;
-  }
-
-  @Override
-  public long summaryIntervalMillis() {
-    return settings.summaryIntervalMillis;
-  }
-
-  @Override
   public void hand(Record record) {
     // After the application has ended, Spark reports only work that it stops itself.
     if (!over) {
-      barrier.pass(record);
+      super.hand(record);
     }
   }
 

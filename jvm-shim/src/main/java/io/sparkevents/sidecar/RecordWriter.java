@@ -155,6 +155,9 @@ public final class RecordWriter {
       case DropCounters.SIDECAR:
         LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", drops.counts);
         break;
+      case DropCounters.UNWRITABLE:
+        // The first loss of each kind is logged with its cause.
+        break;
       default:
         LOG.warn(
             "spark-events: Spark's listener bus dropped {} before they reached spark-events;"
