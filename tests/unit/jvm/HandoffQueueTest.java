@@ -11,6 +11,7 @@ import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.RecordWriter;
+import java.io.ByteArrayOutputStream;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -67,7 +68,7 @@ final class HandoffQueueTest {
   @Test
   void concurrentUseLosesNoRecord() throws Exception {
     int capacity = 50;
-    HandoffQueue queue = new HandoffQueue(capacity, false);
+    HandoffQueue queue = new HandoffQueue(capacity);
     AtomicBoolean running = new AtomicBoolean(true);
     AtomicBoolean writing = new AtomicBoolean(true);
     AtomicLong offered = new AtomicLong();
@@ -146,7 +147,7 @@ final class HandoffQueueTest {
   /** A full queue drops the oldest routine record first. Only lifecycle records replace lifecycle records. */
   @Test
   void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(3, true);
+    HandoffQueue queue = new HandoffQueue(3);
     queue.offer(lifecycle());
     queue.offer(routine());
     queue.offer(routine());
@@ -163,7 +164,7 @@ final class HandoffQueueTest {
   /** A full queue evicts written records before it drops unwritten records. A record that is being written is kept. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(take(queue)), "r1");
@@ -184,7 +185,7 @@ final class HandoffQueueTest {
   /** At the limit of bytes, large records are evicted or dropped, even if the queue has room for more records. */
   @Test
   void largeRecordsAreLimitedByBytes() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
+    HandoffQueue queue = new HandoffQueue(1_024, 10_000);
     for (int i = 0; i < 30; i++) {
       queue.offer(large(1_000)); // 19 such records fit into 20,000 bytes
     }
@@ -222,7 +223,7 @@ final class HandoffQueueTest {
    */
   @Test
   void aDeathCostsOnlyEvictedRecords() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     for (int i = 0; i < 4; i++) {
       queue.offer(routine());
       take(queue);
@@ -238,7 +239,7 @@ final class HandoffQueueTest {
   /** Dropped records are reported immediately, later at intervals, and finally before the application's end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1, true);
+    HandoffQueue queue = new HandoffQueue(1);
     for (int i = 0; i < 3; i++) {
       queue.offer(routine());
     }
@@ -261,7 +262,7 @@ final class HandoffQueueTest {
   /** A report of dropped records is resent if its sidecar dies. */
   @Test
   void anAccountIsResentAfterADeath() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1, true);
+    HandoffQueue queue = new HandoffQueue(1);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
@@ -272,7 +273,7 @@ final class HandoffQueueTest {
   /** After close(), the counts of an unacknowledged report of drops are unreported again. */
   @Test
   void anUnacknowledgedAccountIsUnreportedAfterClose() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1, true);
+    HandoffQueue queue = new HandoffQueue(1);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
@@ -284,25 +285,25 @@ final class HandoffQueueTest {
   /** A wake-up before the wait is not lost, and each kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
-    for (boolean prompt : new boolean[] {true, false}) {
-      HandoffQueue queue = new HandoffQueue(10, prompt);
-      queue.wakeWriter();
-      takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
-      for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, () -> queue.offer(routine()), queue::finish)) {
-        Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
-        while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
-          Thread.yield();
-        }
-        wake.run();
-        takesAtMost(30_000, writer::join);
+    HandoffQueue queue = new HandoffQueue(10);
+    queue.wakeWriter();
+    takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
+    Checks.Work loss = () -> queue.countDropped("elsewhere", "thing", 1);
+    Checks.Work record = () -> queue.offer(routine());
+    for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, record, loss, queue::finish)) {
+      Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
+      while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
+        Thread.yield();
       }
+      wake.run();
+      takesAtMost(30_000, writer::join);
     }
   }
 
   /** close() releases every waiting thread. */
   @Test
   void closeReleasesAll() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     long seq = queue.offer(routine());
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
     Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
@@ -318,7 +319,7 @@ final class HandoffQueueTest {
   /** A record after the application's end does not count as lost, unless the queue was already closed. */
   @Test
   void recordsAfterTheEndAreNotCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)), "l1");
@@ -326,7 +327,7 @@ final class HandoffQueueTest {
     queue.close();
     is(queue.offer(routine()), 0);
     is(queue.dropped() + " " + queue.unreported(), "0 {}");
-    HandoffQueue abandoned = new HandoffQueue(10, true);
+    HandoffQueue abandoned = new HandoffQueue(10);
     abandoned.close();
     abandoned.offer(lifecycle());
     abandoned.finish();
@@ -336,7 +337,7 @@ final class HandoffQueueTest {
   /** Records after the application's end are rejected, so they need no further sidecar. */
   @Test
   void recordsAfterTheEndAreRejected() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // the writer then sends the goodbye message
@@ -348,7 +349,7 @@ final class HandoffQueueTest {
   /** If an evicted report of drops is lost with its sidecar, all counts of the report are reported again. */
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1, true);
+    HandoffQueue queue = new HandoffQueue(1);
     for (int i = 0; i < 6; i++) {
       queue.offer(routine());
     }
@@ -385,7 +386,7 @@ final class HandoffQueueTest {
   /** When a sidecar dies, all its evicted records are counted. */
   @Test
   void allEvictedRecordsAreCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     for (int i = 0; i < 3; i++) {
       queue.offer(lifecycle());
     }
@@ -405,7 +406,7 @@ final class HandoffQueueTest {
   /** Acknowledged records are not counted as lost, even if they were evicted. */
   @Test
   void acknowledgedRecordsAreNotCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     for (int i = 0; i < 3_000; i++) {
       queue.offer(routine());
       take(queue);
@@ -419,7 +420,7 @@ final class HandoffQueueTest {
   /** A sidecar is stalled if it reads nothing while a record is queued. The timeout restarts with a new sidecar. */
   @Test
   void aStallNeedsAnUnreadRecord() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     is(queue.hasStalledFor(0), false);
     queue.offer(routine());
     is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
@@ -434,25 +435,27 @@ final class HandoffQueueTest {
     is(queue.hasStalledFor(0), false);
   }
 
-  /** A report of the loss, with the same number, replaces an unwritable record. */
+  /** An unwritable record leaves the queue, and a report of the loss follows immediately. */
   @Test
-  void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+  void anUnwritableRecordIsReported() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10);
     RecordWriter writer = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
-    StringBuilder lines = new StringBuilder();
-    writer.next(line -> lines.append(new String(line, "UTF-8")), 0);
-    is(lines.toString().replaceAll("\"at\":\\d+,", ""),
-        "{\"seq\":1,\"kind\":\"dropped\",\"where\":\"unwritable\",\"records\":{\"bad\":1}}\n");
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    writer.next(lines, 0);
+    is(lines.size() + " " + queue.size() + " " + queue.hasStalledFor(0), "0 0 false");
+    takesAtMost(30_000, () -> writer.next(lines, 60_000));
+    is(lines.toString("UTF-8").replaceAll("\"at\":\\d+,", ""),
+        "{\"seq\":2,\"kind\":\"dropped\",\"where\":\"unwritable\",\"records\":{\"bad\":1}}\n");
     is(queue.dropped() + " " + queue.size() + " " + queue.unreported(), "1 1 {}");
-    queue.acknowledge(1);
+    queue.acknowledge(2);
     is(queue.isAcknowledgedEntirely(), true);
   }
 
   /** Only unwritten records make a queue nearly full, because written records can be evicted. */
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
-    HandoffQueue queue = new HandoffQueue(20, true);
+    HandoffQueue queue = new HandoffQueue(20);
     for (int i = 0; i < 17; i++) {
       queue.offer(routine());
     }

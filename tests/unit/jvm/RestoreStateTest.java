@@ -75,7 +75,7 @@ final class RestoreStateTest {
   /** The application is never removed, however many queries and unfinished jobs exist. */
   @Test
   void theApplicationIsNeverForgotten() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     happens(queue, application());
     for (int i = 0; i < 3_000; i++) {
       UUID run = new UUID(0, i);
@@ -89,7 +89,7 @@ final class RestoreStateTest {
   /** Ended runs are removed first, then jobs. A running query is kept, even after a long time without events. */
   @Test
   void endedRunsAreRemovedFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     happens(queue, started(new UUID(1, 1)));
     for (int i = 0; i < 1_500; i++) {
       UUID run = new UUID(0, i);
@@ -108,7 +108,7 @@ final class RestoreStateTest {
   /** The query that ended last is kept, even if running queries and jobs must be removed. */
   @Test
   void theLastEndedQueryStays() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     for (int i = 0; i < 2_000; i++) {
       happens(queue, jobStarted(i));
     }
@@ -120,7 +120,7 @@ final class RestoreStateTest {
   /** A listener that is added later receives the application first, followed by its queries. */
   @Test
   void theApplicationComesFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     queue.know(application());
     queue.know(started(new UUID(0, 1)));
     is(restored(queue), "[application_start, query_started]");
@@ -129,7 +129,7 @@ final class RestoreStateTest {
   /** If the end of a query is dropped before the start is acknowledged, the restored query has ended. */
   @Test
   void aDroppedEndIsNotUndone() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     UUID run = new UUID(0, 1);
     queue.offer(started(run));
     queue.take(new ArrayList<>(), 0); // record 1 is being written
@@ -145,7 +145,7 @@ final class RestoreStateTest {
   /** A job is not restored as running if the record of its end was dropped. */
   @Test
   void aJobWhoseEndWasDroppedIsOver() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
+    HandoffQueue queue = new HandoffQueue(2);
     queue.offer(jobStarted(1));
     queue.take(new ArrayList<>(), 0); // record 1 is being written
     queue.offer(jobEnded(1));

@@ -209,7 +209,7 @@ final class ShimTest {
     is(settings.restartsWindowMillis, 120_000);
     is(settings.shutdownTimeoutMillis, 10_000);
     is(settings.queueSize, 1);
-    is(settings.synchronous, false);
+    is(settings.waitsForAny, false);
     Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
     is(none.mostRestarts + " " + none.restartsWindowMillis + " " + none.queueSize, "10 600000 2048");
   }
@@ -242,11 +242,11 @@ final class ShimTest {
       is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python, "/$1\\${env:UNIT}/s");
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
         Files.writeString(file, text);
-        is(settings(environment, type, of).synchronous, false);
+        is(settings(environment, type, of).waitsForAny, false);
         is(settings(environment, type, of).all().iterator().next().value, of); // the sidecar gets the value as written
       }
       Files.writeString(file, "async-queued\n\n");
-      is(settings(environment, type, of).synchronous, true);
+      is(settings(environment, type, of).waitsForAny, true);
       Files.write(file, new byte[] {(byte) 0xff});
       is(settings(environment, "required", of, "dispatcher.queue.size", of).required, false);
       is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize, 2048);
@@ -304,7 +304,7 @@ final class ShimTest {
             "dispatcher.sync.timeout", "${env:NUMBER}ms",
             "shutdown.timeout", "${env:NUMBER}ms",
             "sidecar.start-timeout", "${env:NUMBER}ms");
-    is(settings.required + " " + settings.sidecarEnabled + " " + settings.synchronous, "true false false");
+    is(settings.required + " " + settings.sidecarEnabled + " " + settings.waitsForAny, "true false false");
     is(settings.python + " " + settings.queueSize + " " + settings.mostRestarts, "/p7 7 7");
     is(settings.restartsWindowMillis + " " + settings.syncTimeoutMillis, "7 7");
     is(settings.shutdownTimeoutMillis + " " + settings.startTimeoutMillis, "7 7");

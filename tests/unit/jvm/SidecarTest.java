@@ -13,6 +13,7 @@ import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.Sidecar;
 import io.sparkevents.sidecar.SidecarProcess;
 import io.sparkevents.sidecar.StallMonitor;
+import java.io.ByteArrayOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Collections;
@@ -100,7 +101,7 @@ final class SidecarTest {
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
         script -> {
-          HandoffQueue queue = new HandoffQueue(100, true);
+          HandoffQueue queue = new HandoffQueue(100);
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -135,7 +136,7 @@ final class SidecarTest {
   /** An unexpected error before the first sidecar is ready is final, and a waiting thread receives the error. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
-    HandoffQueue queue = new HandoffQueue(100, true);
+    HandoffQueue queue = new HandoffQueue(100);
     SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
     // The null candidate provokes an unexpected exception.
     Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
@@ -151,7 +152,7 @@ final class SidecarTest {
     withDouble(
         DYING,
         script -> {
-          HandoffQueue queue = new HandoffQueue(100, true);
+          HandoffQueue queue = new HandoffQueue(100);
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
           sidecar.start();
@@ -189,7 +190,7 @@ final class SidecarTest {
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
         () -> {
-          StallMonitor monitor = new StallMonitor(new HandoffQueue(1, true), 1_000);
+          StallMonitor monitor = new StallMonitor(new HandoffQueue(1), 1_000);
           monitor.start();
           monitor.stop();
         });
@@ -198,13 +199,13 @@ final class SidecarTest {
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
-    HandoffQueue queue = new HandoffQueue(100, true);
+    HandoffQueue queue = new HandoffQueue(100);
     RecordWriter feed = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
+    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
     queue.offer(new Record("good", Record.Priority.ROUTINE, null, json -> {}));
-    StringBuilder lines = new StringBuilder();
-    feed.next(line -> lines.append(new String(line, "UTF-8")), 0);
-    is(lines.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    feed.next(lines, 0);
+    is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
   /** A sidecar that reads nothing while records are queued is killed once, and the kill is logged. */
@@ -212,7 +213,7 @@ final class SidecarTest {
   void aStalledSidecarIsKilled() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     AtomicInteger kills = new AtomicInteger();
-    HandoffQueue queue = new HandoffQueue(10, true);
+    HandoffQueue queue = new HandoffQueue(10);
     StallMonitor monitor = new StallMonitor(queue, 60, EventLogTest.logger(logged, new Semaphore(100)));
     monitor.watch(kills::incrementAndGet);
     monitor.look();
@@ -233,7 +234,7 @@ final class SidecarTest {
         DOUBLE.replace("read hello\n", "read hello\nsleep 2\n"),
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          HandoffQueue queue = new HandoffQueue(100, true);
+          HandoffQueue queue = new HandoffQueue(100);
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.sidecar.stall-timeout", "1s"));
           sidecar.start();
           queue.offer(HandoffQueueTest.lifecycle());
@@ -255,7 +256,7 @@ final class SidecarTest {
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
-          HandoffQueue queue = new HandoffQueue(100, true);
+          HandoffQueue queue = new HandoffQueue(100);
           Sidecar sidecar = sidecar(queue, conf);
           sidecar.start();
           is(sidecar.awaitStarted(), null);

@@ -21,7 +21,7 @@ final class SyncBarrierTest {
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
     conf.set("spark.events.shutdown.timeout", "6s");
-    HandoffQueue queue = new HandoffQueue(100, true);
+    HandoffQueue queue = new HandoffQueue(100);
     SyncBarrier gate = new SyncBarrier(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
     AtomicBoolean running = new AtomicBoolean(true);
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();

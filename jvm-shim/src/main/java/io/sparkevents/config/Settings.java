@@ -60,10 +60,9 @@ public final class Settings {
   /** Python interpreter for the sidecar; empty if the user sets none. */
   public final String python;
   /**
-   * Whether Spark waits for all reporters. Also true if the shim cannot decide; when the sidecar is ready, it decides.
+   * Whether the listener thread may have to wait for the answers of all reporters or of guaranteed reporters. Also true
+   * if the shim cannot decide; when the sidecar is ready, it decides.
    */
-  public final boolean synchronous;
-  /** Whether the listener thread may have to wait for the answers of all reporters or of guaranteed reporters. */
   public final boolean waitsForAny;
   public final int queueSize;
   public final int mostRestarts;
@@ -95,8 +94,8 @@ public final class Settings {
     required = "true".equalsIgnoreCase(text("events.required", ""));
     sidecarEnabled = !"false".equalsIgnoreCase(text("events.sidecar.enabled", ""));
     python = text("events.python", "");
-    synchronous = settings.containsKey(TYPE) && !"async-queued".equals(text(TYPE, ""));
-    waitsForAny = synchronous || guaranteesAny();
+    boolean isSynchronous = settings.containsKey(TYPE) && !"async-queued".equals(text(TYPE, ""));
+    waitsForAny = isSynchronous || guaranteesAny();
     queueSize = Math.max(1, number("events.dispatcher.queue.size", 2048));
     mostRestarts = Math.max(0, number("events.sidecar.restarts.max", 10));
     restartsWindowMillis = millis("events.sidecar.restarts.window", 600_000);

@@ -117,12 +117,12 @@ public final class InProcess extends RecordSink {
     if (!begun) {
       begun = true;
       lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
-      feed.restore(lines::write);
+      feed.restore(lines);
       return lines.toByteArray();
     }
     long wait = millis;
     do {
-      goodbye = feed.next(lines::write, wait);
+      goodbye = feed.next(lines, wait);
       wait = 0;
     } while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending());
     return lines.toByteArray();

@@ -13,7 +13,7 @@ public abstract class RecordSink {
 
   protected RecordSink(Settings settings) {
     this.settings = settings;
-    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
+    queue = new HandoffQueue(settings.queueSize);
     barrier = new SyncBarrier(settings, queue, this::isEnding);
   }
 

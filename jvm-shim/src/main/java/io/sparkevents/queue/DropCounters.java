@@ -1,7 +1,5 @@
 package io.sparkevents.queue;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
@@ -33,7 +31,7 @@ public final class DropCounters {
     public final Map<String, Long> counts;
 
     private Account(String where, Map<String, Long> counts) {
-      super("dropped", Record.Priority.ACCOUNT, null, json -> DropCounters.write(json, where, counts));
+      super("dropped", Record.Priority.ACCOUNT, null, json -> Record.write(json, "where", where, "records", counts));
       this.where = where;
       this.counts = counts;
     }
@@ -44,10 +42,6 @@ public final class DropCounters {
   private long dueNanos = System.nanoTime();
   /** Number of all dropped records of this run. */
   long total;
-
-  static void write(JsonGenerator json, String where, Map<String, Long> counts) throws IOException {
-    Record.write(json, "where", where, "records", counts);
-  }
 
   void count(String where, String kind, long number) {
     total += number;

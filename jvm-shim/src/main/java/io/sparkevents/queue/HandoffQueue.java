@@ -12,9 +12,6 @@ import java.util.function.BooleanSupplier;
  * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it. If the sidecar dies, the
  * records that are still in the queue are not lost. This class numbers the records and coordinates the threads, with
  * one monitor. {@link RecordQueue} decides which records to keep and which to drop.
- *
- * <p>Waking a thread takes the listener longer than all other work of a callback. Therefore a busy writer polls for a
- * while before it sleeps. While it polls, the listener does not wake it, unless a thread waits for the answer.
  */
 public final class HandoffQueue {
   private static final int BATCH = 64;
@@ -23,23 +20,14 @@ public final class HandoffQueue {
    * twice that.
    */
   private static final int SHARE = 16;
-  private static final long POLL_MILLIS = 2;
-  private static final int POLLS = 3;
 
   private final RecordQueue records;
-  private final boolean prompt;
   private final int batch;
 
   private boolean finishing;
   private boolean closed;
-  private boolean allWritten = true;
-  /** Remaining number of polls before the writer sleeps. */
-  private int pollsLeft;
-  private boolean asleep;
   /** Whether a thread woke the writer while the writer was busy; if so, the writer skips its next wait. */
   private boolean woken;
-  /** Number of threads that wait for progress. */
-  private int waiting;
   private volatile boolean wasNearlyFull;
   private long lastSeq;
   /** Number of the newest record up to which all reporters have answered. */
@@ -50,31 +38,23 @@ public final class HandoffQueue {
   private long unreadSinceNanos;
   private long unconfirmed;
 
-  /** @param prompt whether the writer is woken for each record, as needed if a thread waits for most records */
-  public HandoffQueue(int capacity, boolean prompt) {
-    this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
+  public HandoffQueue(int capacity) {
+    this(capacity, Runtime.getRuntime().maxMemory() / SHARE);
   }
 
   /** @param mostBytes limit for the records in flight; see {@link RecordQueue} */
-  public HandoffQueue(int capacity, boolean prompt, long mostBytes) {
-    this.prompt = prompt;
+  public HandoffQueue(int capacity, long mostBytes) {
     // A record cannot be evicted while it is being written, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     records = new RecordQueue(capacity, mostBytes);
   }
 
-  /** Offers a record. No thread waits for the reporters' answer. */
-  public long offer(Record record) {
-    return offer(record, false);
-  }
-
   /**
    * Adds a record without waiting.
    *
-   * @param awaited whether a thread waits for the reporters' answer; if so, the writer is woken immediately
    * @return the sequence number, or 0 if the record was not accepted
    */
-  public synchronized long offer(Record record, boolean awaited) {
+  public synchronized long offer(Record record) {
     if (finishing) {
       // Not a loss: after the application has ended, records only describe work that Spark stops, or the JVM's exit.
       return 0;
@@ -90,9 +70,7 @@ public final class HandoffQueue {
     }
     wasNearlyFull = wasNearlyFull || records.isNearlyFull();
     unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
-    if (asleep || awaited) {
-      notifyAll();
-    }
+    notifyAll();
     return record.seq();
   }
 
@@ -108,12 +86,13 @@ public final class HandoffQueue {
   /** Counts records that were lost outside this queue; an account reports them like the queue's own drops. */
   public synchronized void countDropped(String where, String kind, long number) {
     records.drops.count(where, kind, number);
-    notifyAll();
+    wakeWriter();
   }
 
-  /** Counts a record whose line reports its own loss. */
-  public synchronized void countUnwritable() {
-    records.drops.total++;
+  /** Drops and counts a taken record whose line cannot be created. */
+  public synchronized void dropUnwritable(Record record) {
+    records.forget(record);
+    countDropped(DropCounters.UNWRITABLE, record.kind, 1);
   }
 
   /**
@@ -127,15 +106,8 @@ public final class HandoffQueue {
   public synchronized void take(List<Record> next, long millis) throws InterruptedException {
     records.written();
     if (records.isWaitingEmpty()) {
-      allWritten = true;
-      notifyWaiting();
-      if (millis > 0 && !finishing && !closed && !woken) {
-        boolean polls = !prompt && pollsLeft > 0;
-        pollsLeft = Math.max(0, pollsLeft - 1);
-        asleep = !polls;
-        wait(polls ? POLL_MILLIS : millis);
-        asleep = false;
-      }
+      notifyAll();
+      await(() -> woken || finishing || closed || !records.isWaitingEmpty(), millis);
     }
     woken = false;
     if (!closed && records.addAccount(finishing, lastSeq + 1)) {
@@ -143,8 +115,6 @@ public final class HandoffQueue {
     }
     while (next.size() < batch && !records.isWaitingEmpty()) {
       next.add(records.take());
-      allWritten = false;
-      pollsLeft = POLLS;
     }
   }
 
@@ -158,14 +128,9 @@ public final class HandoffQueue {
   }
 
   /** Removes all records up to {@code seq}, because the sidecar has delivered, spooled or counted their events. */
-  public void acknowledge(long seq) {
-    boolean more;
-    do {
-      synchronized (this) {
-        advance(seq, seq);
-        more = records.acknowledge(seq);
-      }
-    } while (more);
+  public synchronized void acknowledge(long seq) {
+    advance(seq, seq);
+    records.acknowledge(seq);
   }
 
   /** Records that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
@@ -185,13 +150,6 @@ public final class HandoffQueue {
     }
     if (answered > answeredThrough) {
       answeredThrough = answered;
-      notifyWaiting();
-    }
-  }
-
-  /** Wakes the threads that wait for progress. Without such threads, skips notifyAll, which would wake the writer. */
-  private void notifyWaiting() {
-    if (waiting > 0) {
       notifyAll();
     }
   }
@@ -213,19 +171,14 @@ public final class HandoffQueue {
 
   /** Waits up to {@code millis} until all records are in the pipe. */
   public synchronized void awaitWritten(long millis) throws InterruptedException {
-    await(() -> records.isWaitingEmpty() && allWritten || closed, millis);
+    await(() -> records.isAllWritten() || closed, millis);
   }
 
   private void await(BooleanSupplier condition, long millis) throws InterruptedException {
     Deadline deadline = new Deadline();
     deadline.setAfter(millis);
-    waiting++;
-    try {
-      while (!condition.getAsBoolean() && !deadline.hasPassed()) {
-        wait(deadline.millisLeft() + 1);
-      }
-    } finally {
-      waiting--;
+    while (!condition.getAsBoolean() && !deadline.hasPassed()) {
+      wait(deadline.millisLeft() + 1);
     }
   }
 

@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
-import java.util.Collections;
 
 /**
  * One fact from Spark, for the sidecar.
@@ -80,7 +79,6 @@ public class Record {
   private Body body;
   private long seq;
   private byte[] line;
-  private boolean unwritable;
 
   public Record(String kind, Priority priority, Change change, Body body) {
     this(kind, priority, change, body, 0);
@@ -112,32 +110,13 @@ public class Record {
   /** Returns the record as one line of JSON with its newline. Not thread-safe. */
   public byte[] line() throws IOException {
     if (line == null) {
-      encode(kind, body);
+      line = json(json -> {
+        write(json, "seq", seq, "kind", kind, "at", observedMillis);
+        body.writeTo(json);
+      });
+      body = null;
     }
     return line;
-  }
-
-  /**
-   * Returns a line that reports the loss of this record, after {@link #line()} threw.
-   *
-   * <p>The line contains the record's number, so the sidecar acknowledges it like any other record.
-   */
-  public byte[] lineOfLoss() throws IOException {
-    unwritable = true;
-    encode("dropped", json -> DropCounters.write(json, DropCounters.UNWRITABLE, Collections.singletonMap(kind, 1L)));
-    return line;
-  }
-
-  private void encode(String writtenKind, Body written) throws IOException {
-    line = json(json -> {
-      write(json, "seq", seq, "kind", writtenKind, "at", observedMillis);
-      written.writeTo(json);
-    });
-    body = null;
-  }
-
-  public boolean isUnwritable() {
-    return unwritable;
   }
 
   /**

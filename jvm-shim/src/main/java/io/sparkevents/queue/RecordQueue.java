@@ -33,13 +33,8 @@ final class RecordQueue {
     }
   }
 
-  /**
-   * Maximum number of records to evict or remove per acquisition of the lock, because the listener thread may be
-   * waiting for it.
-   */
-  private static final int SLICE = 32;
-  private static final int LEAST_EVICTED = 64;
-  private static final int MOST_EVICTED = 1 << 22;
+  /** Limit for the evicted records to remember individually, as a multiple of the capacity. */
+  private static final long MOST_EVICTED = 4;
 
   final int capacity;
   final RestoreState context = new RestoreState();
@@ -55,8 +50,7 @@ final class RecordQueue {
   private long ackedThrough;
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
-  private final int mostEvicted;
-  /** Counts by kind of the oldest evicted records, which exceeded {@link #mostEvicted}. */
+  /** Counts by kind of the oldest evicted records, which exceeded {@link #MOST_EVICTED}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
@@ -66,7 +60,6 @@ final class RecordQueue {
   RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
     this.mostBytes = mostBytes;
-    mostEvicted = Math.max(LEAST_EVICTED, (int) Math.min(MOST_EVICTED, 4L * capacity));
   }
 
   int size() {
@@ -80,6 +73,11 @@ final class RecordQueue {
 
   boolean isWaitingEmpty() {
     return routine.isEmpty() && lifecycle.isEmpty();
+  }
+
+  /** Whether all records are in the pipe. */
+  boolean isAllWritten() {
+    return isWaitingEmpty() && writing.isEmpty();
   }
 
   /** Returns the number of the newest record in flight, or 0. */
@@ -167,9 +165,14 @@ final class RecordQueue {
     writing.forEach(record -> writtenBytes += record.size());
     written.addAll(writing);
     writing.clear();
-    for (int done = 0; done < SLICE && writtenBytes > mostBytes && evict(); done++) {
-      continue;
+    while (writtenBytes > mostBytes && !written.isEmpty()) {
+      evict();
     }
+  }
+
+  /** Removes a taken record that is not written. */
+  void forget(Record record) {
+    writing.remove(record);
   }
 
   /** Evicts the oldest record that is written to the pipe; returns false if there is none. */
@@ -179,7 +182,7 @@ final class RecordQueue {
     }
     Record oldest = pollWritten();
     if (oldest.seq() > ackedThrough) {
-      if (evicted.size() == mostEvicted) {
+      if (evicted.size() >= MOST_EVICTED * capacity) {
         mergeOldestEvicted();
       }
       evicted.addLast(new Evicted(oldest));
@@ -209,8 +212,8 @@ final class RecordQueue {
     return ackedThrough;
   }
 
-  /** Removes some of the records up to {@code seq}; returns whether more such records may remain. */
-  boolean acknowledge(long seq) {
+  /** Removes the records up to {@code seq}. */
+  void acknowledge(long seq) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
       evicted.pollFirst();
@@ -218,16 +221,12 @@ final class RecordQueue {
     if (evictedBeforeThrough <= seq) {
       evictedBefore.clear();
     }
-    for (int left = SLICE; left > 0; left--) {
-      if (!written.isEmpty() && written.peekFirst().seq() <= seq) {
-        pollWritten();
-      } else if (written.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {
-        context.apply(writing.pollFirst());
-      } else {
-        return false;
-      }
+    while (!written.isEmpty() && written.peekFirst().seq() <= seq) {
+      pollWritten();
     }
-    return true;
+    while (!writing.isEmpty() && writing.peekFirst().seq() <= seq) {
+      context.apply(writing.pollFirst());
+    }
   }
 
   /** Requeues the records in flight after the sidecar has died; counts the evicted records as lost. */

@@ -10,10 +10,10 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -26,11 +26,6 @@ import org.slf4j.LoggerFactory;
  * it.
  */
 public final class RecordWriter {
-  /** Destination of the lines. */
-  public interface Sink {
-    void write(byte[] line) throws IOException;
-  }
-
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final int PROTOCOL = 1;
   private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
@@ -90,13 +85,13 @@ public final class RecordWriter {
    * <p>The sidecar receives the restore state before it is ready. If the driver dies while the sidecar starts, only the
    * sidecar can report the death.
    */
-  public void restore(Sink sink) throws IOException {
+  public void restore(OutputStream pipe) throws IOException {
     for (Record known : queue.rewind()) {
-      byte[] line = line(known);
-      if (!known.isUnwritable()) {
-        sink.write(RESTORED);
-        sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline
-        sink.write(END);
+      byte[] line = lineOrNull(known);
+      if (line != null) {
+        pipe.write(RESTORED);
+        pipe.write(line, 0, line.length - 1); // without its newline
+        pipe.write(END);
       }
     }
   }
@@ -106,7 +101,7 @@ public final class RecordWriter {
    *
    * @return whether it wrote the goodbye message, which is the last line
    */
-  public boolean next(Sink sink, long millis) throws IOException, InterruptedException {
+  public boolean next(OutputStream pipe, long millis) throws IOException, InterruptedException {
     next.clear();
     listenerBus.look(queue, queue.isFinished());
     queue.take(next, millis);
@@ -114,20 +109,25 @@ public final class RecordWriter {
       if (record instanceof DropCounters.Account) {
         log((DropCounters.Account) record);
       }
-      sink.write(line(record));
+      byte[] line = lineOrNull(record);
+      if (line == null) {
+        queue.dropUnwritable(record);
+      } else {
+        pipe.write(line);
+      }
     }
     if (!next.isEmpty() || !queue.isFinished()) {
       return false;
     }
-    sink.write(Record.json(json -> {
+    pipe.write(Record.json(json -> {
       Record.write(json, "kind", "goodbye");
       Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
     }));
     return true;
   }
 
-  /** Returns the record's line, or, if the user's values throw an exception, a line that reports the record's loss. */
-  private byte[] line(Record record) throws IOException {
+  /** Returns the record's line; null if the user's values throw an exception. */
+  private byte[] lineOrNull(Record record) {
     try {
       return record.line();
     } catch (Throwable unwritable) {
@@ -138,8 +138,7 @@ public final class RecordWriter {
             record.kind,
             Failures.describe(unwritable));
       }
-      queue.countUnwritable();
-      return record.lineOfLoss();
+      return null;
     }
   }
 

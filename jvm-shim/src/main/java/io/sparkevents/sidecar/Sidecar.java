@@ -158,7 +158,7 @@ public final class Sidecar {
       Map<String, Map<String, Long>> before = statistics.before();
       ByteArrayOutputStream lines = new ByteArrayOutputStream();
       lines.write(RecordWriter.hello(settings, application, messages.nextSequence(), before));
-      writer.restore(lines::write);
+      writer.restore(lines);
       SidecarProcess process = launcher.launch(lines.toByteArray());
       ready = true;
       firstStart.countDown();
@@ -222,9 +222,9 @@ public final class Sidecar {
       queue.rewind();
       stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
-        boolean over = writer.next(process::write, IDLE_MILLIS);
+        boolean over = writer.next(process.input, IDLE_MILLIS);
         if (over || !queue.hasPending()) {
-          process.flush();
+          process.input.flush();
         }
         if (over) {
           return true;

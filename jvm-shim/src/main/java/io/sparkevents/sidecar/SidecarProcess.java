@@ -30,7 +30,8 @@ public final class SidecarProcess {
   private static final long LAST_WORDS_MILLIS = 1_000;
 
   private final Process process;
-  private final OutputStream input;
+  /** Standard input of the process, with a buffer. */
+  final OutputStream input;
   private final Consumer<Map<?, ?>> receiver;
   private final CompletableFuture<Map<?, ?>> answer = new CompletableFuture<>();
   private volatile boolean ended;
@@ -120,20 +121,12 @@ public final class SidecarProcess {
   void greet(byte[] lines) {
     Threads.start("hello", () -> {
       try {
-        write(lines);
-        flush();
+        input.write(lines);
+        input.flush();
       } catch (IOException closed) {
         // The process has already exited; the reading thread still receives its last message, if any.
       }
     });
-  }
-
-  void write(byte[] line) throws IOException {
-    input.write(line);
-  }
-
-  void flush() throws IOException {
-    input.flush();
   }
 
   void closeInput() {
