@@ -28,11 +28,11 @@ import org.junit.jupiter.api.Test;
 /** Tests of the queue between Spark's listener thread and the writer thread. */
 final class HandoffQueueTest {
   static Record routine() {
-    return new Record("routine", Record.Priority.ROUTINE, null, json -> {});
+    return new Record("routine", Record.Priority.ROUTINE, json -> {});
   }
 
   static Record lifecycle() {
-    return new Record("lifecycle", Record.Priority.LIFECYCLE, null, json -> {});
+    return new Record("lifecycle", Record.Priority.LIFECYCLE, json -> {});
   }
 
   static List<Record> take(HandoffQueue queue) throws InterruptedException {
@@ -380,7 +380,7 @@ final class HandoffQueueTest {
   }
 
   private static Record holding(Object one) {
-    return new Record("holding", Record.Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
+    return new Record("holding", Record.Priority.ROUTINE, json -> json.writeStringField("one", one.getClass().getName()));
   }
 
   /** When a sidecar dies, all its evicted records are counted. */
@@ -440,7 +440,7 @@ final class HandoffQueueTest {
   void anUnwritableRecordIsReported() throws Exception {
     HandoffQueue queue = new HandoffQueue(10);
     RecordWriter writer = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
+    queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     writer.next(lines, 0);
     is(lines.size() + " " + queue.size() + " " + queue.hasStalledFor(0), "0 0 false");

@@ -4,13 +4,17 @@ import static io.sparkevents.Checks.is;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.sparkevents.listener.Marker;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.SqlRecords;
 import io.sparkevents.queue.Record;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.UUID;
+import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
@@ -50,8 +54,6 @@ final class SqlRecordsTest {
   @Test
   void failuresAndTheNextSuccessAreRecorded() throws Exception {
     SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
-    is(SqlRecords.isExecution(started(1, 1, "x")), true);
-    is(SqlRecords.isExecution(new Marker(null)), false);
     is(line(records.of(started(1, 1, "nightly"))).path("description").asText(), "nightly");
     is(line(records.of(started(2, 1, "part"))).path("description").asText(), "nightly");
     JsonNode failed = line(records.of(ended(2, "[X_Y] no")));
@@ -92,6 +94,20 @@ final class SqlRecordsTest {
       length += one.asText().length();
     }
     is(length, 4_096);
+  }
+
+  /** The listener passes events of Spark SQL on, and ignores events of other programs. */
+  @Test
+  void theListenerPassesEventsOfSparkSqlOn() {
+    SparkConf conf = new SparkConf(false);
+    List<String> recorded = new ArrayList<>();
+    Checks.Recorder destination = new Checks.Recorder(conf, record -> recorded.add(record.kind), end -> {});
+    EventsListener listener = new EventsListener(conf, destination);
+    UUID run = new UUID(0, 1);
+    listener.onOtherEvent(started(1, 1, "x"));
+    listener.onOtherEvent(new QueryTerminatedEvent(run, run, Option.empty(), Option.empty()));
+    listener.onOtherEvent(new SparkListenerEvent() {});
+    is(recorded + " " + destination.queue.dropped(), "[sql_execution_start, query_terminated] 0");
   }
 
   /** The start of a micro-batch's executions causes no record. */

@@ -3,7 +3,7 @@ package io.sparkevents;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import io.sparkevents.listener.AddedEvent;
-import io.sparkevents.listener.Records;
+import io.sparkevents.listener.BusEvent;
 import io.sparkevents.queue.Record;
 import java.io.IOException;
 import org.apache.spark.SparkContext;
@@ -37,27 +37,25 @@ public final class Events {
    */
   public static boolean add(String event) {
     check(event);
-    SparkContext active = Records.orNull(org.apache.spark.SparkContext$.MODULE$.getActive());
-    boolean isRunning = active != null && !active.isStopped();
-    if (isRunning) {
-      active.listenerBus().post(new AddedEvent(event));
+    SparkContext running = BusEvent.runningContext();
+    if (running != null) {
+      running.listenerBus().post(new AddedEvent(event));
     }
-    return isRunning;
+    return running != null;
   }
 
   /** Parse on the caller's thread, so that the exception is raised in the caller. */
   private static void check(String event) {
-    String wrong = "event: not a JSON object with id, name and class_scope";
     try (JsonParser parser = Record.JSON.getFactory().createParser(event)) {
-      boolean isObject = parser.nextToken() == JsonToken.START_OBJECT;
-      parser.skipChildren();
-      if (isObject && parser.nextToken() == null) {
-        return;
+      if (parser.nextToken() != JsonToken.START_OBJECT) {
+        throw new IllegalArgumentException("event: not a JSON object with id, name and class_scope");
       }
-      wrong = isObject ? "event: text after the JSON object; pass exactly one object per call" : wrong;
+      parser.skipChildren();
+      if (parser.nextToken() != null) {
+        throw new IllegalArgumentException("event: text after the JSON object; pass exactly one object per call");
+      }
     } catch (IOException malformed) {
       throw new IllegalArgumentException("event: invalid JSON: " + malformed.getMessage(), malformed);
     }
-    throw new IllegalArgumentException(wrong);
   }
 }

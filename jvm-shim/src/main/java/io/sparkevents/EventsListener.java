@@ -192,7 +192,12 @@ public final class EventsListener extends SparkListener {
     if (event instanceof Inspection) {
       return ((Inspection) event).record(running.snapshot());
     }
-    return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
+    if (!event.getClass().getName().startsWith("org.apache.spark.sql.")) {
+      // Do not use the next classes, because a driver with only Spark core cannot load them.
+      return null;
+    }
+    Record execution = sql.of(event);
+    return execution == null ? StreamingRecords.of(event) : execution;
   }
 
   /** Enqueues a record; null stands for an event that is not reported. */

@@ -69,11 +69,7 @@ public enum ApplicationOutcome {
 
   /** Inspects every thread of this JVM; call this method while the application ends. */
   static ApplicationOutcome observe(boolean mainThrew) {
-    try {
-      return of(Thread.getAllStackTraces(), mainThrew);
-    } catch (RuntimeException notAllowed) {
-      return UNKNOWN;
-    }
+    return of(Thread.getAllStackTraces(), mainThrew);
   }
 
   /** Returns whether a Python process, such as a plain {@code python app.py}, started this JVM as its gateway. */

@@ -133,17 +133,14 @@ public final class ApplicationTotals {
     driverPeaks[0] = Math.max(driverPeaks[0], ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
     long[] driver = driverPeaks.clone();
     long[] executors = executorPeaks.clone();
-    return new Record(
-        "application_totals",
-        isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE,
-        null,
-        json -> {
-          Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
-          Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
-          Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
-          Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
-          Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
-          Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);
-        });
+    Record.Priority priority = isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
+    return new Record("application_totals", priority, json -> {
+      Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
+      Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
+      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
+      Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
+      Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
+      Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);
+    });
   }
 }

@@ -6,9 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkJobInfo;
-import org.apache.spark.scheduler.SparkListenerEvent;
 
 /**
  * Work that is currently running: the answer to the sidecar, which asks for it when a deadline has passed.
@@ -16,7 +14,7 @@ import org.apache.spark.scheduler.SparkListenerEvent;
  * <p>The answer passes through Spark's listener bus, so that it follows all events that Spark posted earlier.
  * Therefore, work that has ended is never reported as running. If the bus drops the answer, the sidecar asks again.
  */
-public final class Inspection implements SparkListenerEvent {
+public final class Inspection extends BusEvent {
   private final long asked;
   private final String overdue;
   private final List<Map<String, Object>> queries;
@@ -28,9 +26,9 @@ public final class Inspection implements SparkListenerEvent {
    * {@code runs} (query runs whose frames are requested) and {@code jobs} (ids of jobs that may still be running).
    */
   public static void answer(Map<?, ?> question, QueryThreads threads) {
-    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
-    if (active != null && !active.isStopped()) {
-      active.listenerBus().post(new Inspection(question, threads, active));
+    SparkContext running = runningContext();
+    if (running != null) {
+      running.listenerBus().post(new Inspection(question, threads, running));
     }
   }
 
@@ -45,11 +43,6 @@ public final class Inspection implements SparkListenerEvent {
         jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.stageIds())).toArray());
       }
     }
-  }
-
-  @Override
-  public boolean logEvent() {
-    return false;
   }
 
   /**

@@ -1,10 +1,9 @@
 package io.sparkevents.listener;
 
 import java.util.concurrent.CountDownLatch;
-import org.apache.spark.scheduler.SparkListenerEvent;
 
 /** Marker on the listener bus. A listener that has received it has received all events posted before it. */
-public final class Marker implements SparkListenerEvent {
+public final class Marker extends BusEvent {
   private final Object listener;
   public final CountDownLatch passed = new CountDownLatch(1);
 
@@ -13,11 +12,6 @@ public final class Marker implements SparkListenerEvent {
    */
   public Marker(Object listener) {
     this.listener = listener;
-  }
-
-  @Override
-  public boolean logEvent() {
-    return false;
   }
 
   public void passes(Object by) {

@@ -127,7 +127,7 @@ public final class Records {
 
   /** Returns the record of an orderly JVM shutdown; the record proves that the driver was not killed. */
   public static Record jvmShutdown() {
-    return new Record("jvm_shutdown", Record.Priority.LIFECYCLE, null, json -> {});
+    return new Record("jvm_shutdown", Record.Priority.LIFECYCLE, json -> {});
   }
 
   public static <T> T orNull(Option<T> option) {

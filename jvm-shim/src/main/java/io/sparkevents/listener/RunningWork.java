@@ -98,7 +98,6 @@ public final class RunningWork {
     return new Record(
         "executor_added",
         Record.Priority.ROUTINE,
-        null,
         json -> Record.write(json, "executor_id", id, "time", time, "host", executor.host, "cores", executor.cores));
   }
 
@@ -119,7 +118,7 @@ public final class RunningWork {
     }
     long time = event.time();
     String reason = Text.cut(event.reason());
-    return new Record("executor_removed", Record.Priority.ROUTINE, null, json -> {
+    return new Record("executor_removed", Record.Priority.ROUTINE, json -> {
       Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
       Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
     });

@@ -18,7 +18,6 @@ import scala.Option;
  * listener thread only.
  */
 public final class SqlRecords {
-  private static final String NAMES = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
   /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
   private static final int MOST_RUNNING = 4096;
 
@@ -49,11 +48,6 @@ public final class SqlRecords {
 
   public SqlRecords(Redaction redaction) {
     this.redaction = redaction;
-  }
-
-  /** Whether {@link #of} handles the event. This method loads no class of Spark SQL. */
-  public static boolean isExecution(SparkListenerEvent event) {
-    return event.getClass().getName().startsWith(NAMES);
   }
 
   /** Returns the record of an execution's start or completion, or null if there is nothing to report. */

@@ -275,7 +275,7 @@ public final class Stages {
     int running = attempt.runningTasks;
     int finished = attempt.finishedTasks;
     int failed = attempt.failedTasks;
-    sink.accept(new Record("stage_tasks", Record.Priority.ROUTINE, null, json -> {
+    sink.accept(new Record("stage_tasks", Record.Priority.ROUTINE, json -> {
       Record.write(json, "stage_id", attempt.stageId, "attempt", attempt.number, "time", time);
       Record.write(json, "status", status.name(), "tasks", attempt.tasks);
       Record.write(json, "running", running, "finished", finished, "failed", failed);

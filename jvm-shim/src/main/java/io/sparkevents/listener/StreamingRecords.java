@@ -61,7 +61,6 @@ public final class StreamingRecords {
     return new Record(
         "query_idle",
         Record.Priority.ROUTINE,
-        null,
         json -> Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp()));
   }
 

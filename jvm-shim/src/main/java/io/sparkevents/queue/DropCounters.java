@@ -31,7 +31,7 @@ public final class DropCounters {
     public final Map<String, Long> counts;
 
     private Account(String where, Map<String, Long> counts) {
-      super("dropped", Record.Priority.ACCOUNT, null, json -> Record.write(json, "where", where, "records", counts));
+      super("dropped", Record.Priority.ACCOUNT, json -> Record.write(json, "where", where, "records", counts));
       this.where = where;
       this.counts = counts;
     }

@@ -80,6 +80,11 @@ public class Record {
   private long seq;
   private byte[] line;
 
+  /** Creates a record that has no effect on the {@link RestoreState}. */
+  public Record(String kind, Priority priority, Body body) {
+    this(kind, priority, null, body, 0);
+  }
+
   public Record(String kind, Priority priority, Change change, Body body) {
     this(kind, priority, change, body, 0);
   }
@@ -127,15 +132,7 @@ public class Record {
   public static void write(JsonGenerator json, Object... fields) throws IOException {
     for (int i = 0; i < fields.length; i += 2) {
       json.writeFieldName((String) fields[i]);
-      Object value = fields[i + 1];
-      // Jackson's mapper would need a tenth of a microsecond to determine the type of a value.
-      if (value instanceof String) {
-        json.writeString((String) value);
-      } else if (value instanceof Long || value instanceof Integer) {
-        json.writeNumber(((Number) value).longValue());
-      } else {
-        json.writeObject(value);
-      }
+      json.writeObject(fields[i + 1]);
     }
   }
 

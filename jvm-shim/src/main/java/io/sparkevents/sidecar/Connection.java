@@ -11,8 +11,6 @@ import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
 import java.util.List;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
@@ -41,9 +39,6 @@ public final class Connection extends RecordSink {
   private final SparkConf conf;
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
-  /** Context of the application; null until the first successful look-up. */
-  private SparkContext context;
-  private final CountDownLatch settled = new CountDownLatch(1);
   /**
    * Held end of the application while its program continues; null if the application has not ended, or if its end was
    * sent.
@@ -143,14 +138,11 @@ public final class Connection extends RecordSink {
   /** Returns whether Spark is stopping the context. */
   @Override
   protected boolean isEnding() {
-    if (context == null) {
-      // The context is not available until its constructor has returned.
-      context = presentContext();
-    }
-    return context != null && context.isStopped();
+    SparkContext present = presentContext();
+    return present != null && present.isStopped();
   }
 
-  /** Returns the active context of this application, or null. */
+  /** Returns the active context of this application; null before its constructor has returned. */
   private SparkContext presentContext() {
     SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
     boolean isOurs = active != null && conf.get(APPLICATION, "").equals(active.conf().get(APPLICATION, null));
@@ -200,8 +192,8 @@ public final class Connection extends RecordSink {
   }
 
   private void awaitOutcome() throws InterruptedException {
-    boolean isSettled = settled.await(settings.outcomeTimeoutMillis, TimeUnit.MILLISECONDS);
-    ApplicationEnd end = isSettled ? null : takeProvisional();
+    Thread.sleep(settings.outcomeTimeoutMillis);
+    ApplicationEnd end = takeProvisional();
     if (end != null) {
       close(end);
     }
@@ -210,7 +202,6 @@ public final class Connection extends RecordSink {
   private synchronized ApplicationEnd takeProvisional() {
     ApplicationEnd end = provisional;
     provisional = null;
-    settled.countDown();
     return end;
   }
 

@@ -1,0 +1,22 @@
+package io.sparkevents.listener;
+
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
+import org.apache.spark.scheduler.SparkListenerEvent;
+
+/** Event of the shim on Spark's listener bus, so that listeners receive it in order with Spark's own events. */
+public abstract class BusEvent implements SparkListenerEvent {
+  /**
+   * Excludes the event from Spark's event log, because a history server lacks its class and the content may be private.
+   */
+  @Override
+  public boolean logEvent() {
+    return false;
+  }
+
+  /** Returns the running application's context, or null. */
+  public static SparkContext runningContext() {
+    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    return active == null || active.isStopped() ? null : active;
+  }
+}
