@@ -8,21 +8,23 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.sidecar.EventLog;
 import io.sparkevents.sidecar.Interpreter;
 import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.Sidecar;
+import io.sparkevents.sidecar.SidecarMessages;
 import io.sparkevents.sidecar.SidecarProcess;
 import io.sparkevents.sidecar.StallMonitor;
 import java.io.ByteArrayOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
-import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
@@ -107,7 +109,7 @@ final class SidecarTest {
           is(sidecar.awaitStarted(), null);
           AtomicBoolean thrown = new AtomicBoolean();
           queue.offer(
-              new Record("heavy", Record.Priority.ROUTINE, null, json -> {}) {
+              new Record("heavy", Record.Priority.ROUTINE, json -> {}) {
                 @Override
                 public int size() {
                   if (Thread.currentThread().getName().equals("spark-events-sidecar") && !thrown.getAndSet(true)) {
@@ -116,7 +118,7 @@ final class SidecarTest {
                   return super.size();
                 }
               });
-          queue.offer(new Record("afterwards", Record.Priority.ROUTINE, null, json -> {}));
+          queue.offer(new Record("afterwards", Record.Priority.ROUTINE, json -> {}));
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
@@ -185,24 +187,13 @@ final class SidecarTest {
         });
   }
 
-  /** A stall monitor that cannot start its thread throws no exception. */
-  @Test
-  void aStallMonitorWithoutAThread() throws Exception {
-    Checks.withoutThreads(
-        () -> {
-          StallMonitor monitor = new StallMonitor(new HandoffQueue(1), 1_000);
-          monitor.start();
-          monitor.stop();
-        });
-  }
-
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100);
     RecordWriter feed = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("bad", Record.Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
-    queue.offer(new Record("good", Record.Priority.ROUTINE, null, json -> {}));
+    queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
+    queue.offer(new Record("good", Record.Priority.ROUTINE, json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     feed.next(lines, 0);
     is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.dropped(), "true 1");
@@ -211,20 +202,56 @@ final class SidecarTest {
   /** A sidecar that reads nothing while records are queued is killed once, and the kill is logged. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
-    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
-    AtomicInteger kills = new AtomicInteger();
+    Semaphore kills = new Semaphore(0);
     HandoffQueue queue = new HandoffQueue(10);
-    StallMonitor monitor = new StallMonitor(queue, 60, EventLogTest.logger(logged, new Semaphore(100)));
-    monitor.watch(kills::incrementAndGet);
-    monitor.look();
-    is(kills, 0);
+    StallMonitor monitor = new StallMonitor(queue, 60);
+    List<String> logged =
+        Checks.logged(
+            Sidecar.class,
+            () -> {
+              monitor.watch(kills::release);
+              monitor.look();
+              is(kills.availablePermits(), 0);
+              queue.offer(HandoffQueueTest.routine());
+              monitor.start();
+              is(kills.tryAcquire(60, TimeUnit.SECONDS), true);
+              monitor.look();
+              monitor.stop();
+            });
+    is(kills.availablePermits() + " " + logged.size(), "0 1");
+    is(logged.get(0).startsWith("WARN spark-events: the sidecar read no record for 60 ms"), true);
+    is(logged.get(0).contains(" while 1 are queued"), true);
+  }
+
+  /** A message that the shim cannot read is logged once, and later messages are handled. */
+  @Test
+  void anUnreadableMessageIsLoggedOnce() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10);
     queue.offer(HandoffQueueTest.routine());
-    monitor.start();
-    awaitSize(logged, 1);
-    is(logged.peek(), "warn 1");
-    monitor.look();
-    monitor.stop();
-    is(kills + " " + logged.size(), "1 1");
+    HandoffQueueTest.takeAll(queue);
+    Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
+    SyncBarrier barrier = new SyncBarrier(settings, queue, () -> false);
+    SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new EventLog());
+    List<String> logged =
+        Checks.logged(
+            Sidecar.class,
+            () -> {
+              messages.receive(message("ack", "through", "one"));
+              messages.receive(message("stats", "reporters", 1));
+              messages.receive(message("unknown", "through", 1));
+              messages.receive(message("ack", "through", 1));
+            });
+    is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
+    is(logged.get(0).startsWith("WARN spark-events: cannot read a message of the sidecar"), true);
+    is(logged.get(0).contains("through=one"), true);
+  }
+
+  private static Map<String, Object> message(String kind, String key, Object value) {
+    Map<String, Object> message = new HashMap<>();
+    message.put("kind", kind);
+    message.put("sequence", 7);
+    message.put(key, value);
+    return message;
   }
 
   /** A sidecar that starts slowly is not killed, because the stall timeout begins when the sidecar is ready. */
@@ -268,13 +295,5 @@ final class SidecarTest {
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
         });
-  }
-
-  private static void awaitSize(ConcurrentLinkedQueue<String> logged, int size) {
-    long deadline = System.nanoTime() + 60_000_000_000L;
-    while (logged.size() < size && System.nanoTime() < deadline) {
-      Thread.yield();
-    }
-    is(logged.size(), size);
   }
 }

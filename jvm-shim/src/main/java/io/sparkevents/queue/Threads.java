@@ -12,10 +12,16 @@ public final class Threads {
 
   private Threads() {}
 
+  /** Creates a thread that does not keep the JVM alive. */
+  public static Thread daemon(String name, Runnable work) {
+    Thread thread = new Thread(work, "spark-events-" + name);
+    thread.setDaemon(true);
+    return thread;
+  }
+
   /** Starts a thread that does not keep the JVM alive. */
   public static Thread start(String name, Work work) {
-    Thread thread = new Thread(() -> untilInterrupted(work), "spark-events-" + name);
-    thread.setDaemon(true);
+    Thread thread = daemon(name, () -> untilInterrupted(work));
     thread.start();
     return thread;
   }

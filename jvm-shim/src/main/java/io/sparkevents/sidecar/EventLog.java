@@ -1,5 +1,6 @@
 package io.sparkevents.sidecar;
 
+import io.sparkevents.queue.Threads;
 import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -30,7 +31,7 @@ public final class EventLog {
           0,
           TimeUnit.SECONDS,
           new LinkedBlockingQueue<>(CAPACITY),
-          EventLog::thread,
+          work -> Threads.daemon("log", work),
           (event, full) -> dropped.incrementAndGet());
 
   public EventLog() {
@@ -41,18 +42,17 @@ public final class EventLog {
     this.log = log;
   }
 
-  private static Thread thread(Runnable work) {
-    Thread thread = new Thread(work, "spark-events-log");
-    thread.setDaemon(true);
-    return thread;
-  }
-
   /** Enqueues one event without waiting; a full queue drops the event. */
   public void receive(Map<?, ?> message) {
     String level = String.valueOf(message.get("level"));
     String text = String.valueOf(message.get("message"));
     writer.execute(() -> {
-      write(level, text);
+      try {
+        write(log, level, text);
+      } catch (Throwable broken) {
+        // Catch every error: an appender that throws must not end the writer thread.
+        dropped.incrementAndGet();
+      }
       logDropped();
     });
   }
@@ -83,28 +83,26 @@ public final class EventLog {
     }
   }
 
-  private void write(String level, String message) {
-    try {
-      switch (level) {
-        case "FATAL":
-        case "ERROR":
-          log.error("{}", message);
-          break;
-        case "WARN":
-          log.warn("{}", message);
-          break;
-        case "DEBUG":
-          log.debug("{}", message);
-          break;
-        case "TRACE":
-          log.trace("{}", message);
-          break;
-        default:
-          log.info("{}", message);
-      }
-    } catch (Throwable broken) {
-      // Catch every error: an appender that throws must not end the writer thread.
-      dropped.incrementAndGet();
+  /** Logs a message with the level's name from an event or from Python's logging. */
+  static void write(Logger log, String level, String message) {
+    switch (level) {
+      case "FATAL":
+      case "CRITICAL":
+      case "ERROR":
+        log.error("{}", message);
+        break;
+      case "WARN":
+      case "WARNING":
+        log.warn("{}", message);
+        break;
+      case "DEBUG":
+        log.debug("{}", message);
+        break;
+      case "TRACE":
+        log.trace("{}", message);
+        break;
+      default:
+        log.info("{}", message);
     }
   }
 }

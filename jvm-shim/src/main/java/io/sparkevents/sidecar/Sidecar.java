@@ -6,6 +6,7 @@ import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
@@ -26,8 +27,6 @@ public final class Sidecar {
   /** Time limit for the supervisor thread to end once the process that blocks it has been killed. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
-  /** Longest pause before a restart of the sidecar while the application is ending. */
-  private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
   private final String application;
@@ -44,7 +43,7 @@ public final class Sidecar {
   private final RecordWriter writer;
   private final StallMonitor stallMonitor;
   /** The supervisor thread; not started if the system could not create a thread. */
-  private final Thread supervisor = new Thread(this::run, "spark-events-sidecar");
+  private final Thread supervisor = Threads.daemon("sidecar", this::run);
 
   private volatile String failure;
   private volatile boolean ready;
@@ -66,7 +65,6 @@ public final class Sidecar {
   }
 
   public void start() {
-    supervisor.setDaemon(true);
     supervisor.start();
     stallMonitor.start();
   }
@@ -200,13 +198,10 @@ public final class Sidecar {
           failure);
       return false;
     }
-    boolean ending = finishing.getCount() == 0;
-    if (ending) {
-      pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
-    }
+    pause = Math.min(pause, deadline.millisLeft());
     LOG.warn(
         "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
-    if (ending) {
+    if (deadline.isSet()) {
       Thread.sleep(pause);
     } else {
       finishing.await(pause, TimeUnit.MILLISECONDS);

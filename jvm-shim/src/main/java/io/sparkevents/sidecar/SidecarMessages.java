@@ -25,6 +25,7 @@ public final class SidecarMessages {
   private final EventLog events;
   private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
+  private boolean warned;
 
   public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, EventLog events) {
     this.queue = queue;
@@ -43,7 +44,15 @@ public final class SidecarMessages {
       understand(answer);
     } catch (Throwable malformed) {
       // A field is missing or has another type, or memory is low. Later messages must still be handled.
-      LOG.debug("spark-events: cannot handle a message of the sidecar; skipping it: {}", answer, malformed);
+      if (!warned) {
+        warned = true;
+        LOG.warn(
+            "spark-events: cannot read a message of the sidecar; skipping it, and later ones without a log message: {};"
+                + " records may stay queued, and counters may be outdated; use the same version of the jar and of the"
+                + " Python package",
+            answer,
+            malformed);
+      }
     }
   }
 
@@ -69,7 +78,7 @@ public final class SidecarMessages {
         queue.read(number(answer, "through"));
         break;
       case "log":
-        log(answer);
+        EventLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
         break;
       case "event":
         events.receive(answer);
@@ -84,19 +93,5 @@ public final class SidecarMessages {
 
   private static long number(Map<?, ?> message, String key) {
     return ((Number) message.get(key)).longValue();
-  }
-
-  private static void log(Map<?, ?> message) {
-    String text = "spark-events: " + message.get("message");
-    switch (String.valueOf(message.get("level"))) {
-      case "ERROR":
-        LOG.error("{}", text);
-        break;
-      case "WARNING":
-        LOG.warn("{}", text);
-        break;
-      default:
-        LOG.info("{}", text);
-    }
   }
 }

@@ -2,7 +2,8 @@ package io.sparkevents.sidecar;
 
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Threads;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -14,37 +15,28 @@ import org.slf4j.LoggerFactory;
  * monitor has its own thread, because the supervisor may be blocked while the process does not read its pipe.
  */
 public final class StallMonitor {
+  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final int LOOKS = 6;
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
-  private final Logger log;
-  private final CountDownLatch stopped = new CountDownLatch(1);
+  private final ScheduledExecutorService timer =
+      Executors.newSingleThreadScheduledExecutor(work -> Threads.daemon("stall-monitor", work));
   /** Action that kills the watched sidecar; null while no sidecar is running. */
   private volatile Runnable kill;
 
   public StallMonitor(HandoffQueue queue, long timeoutMillis) {
-    this(queue, timeoutMillis, LoggerFactory.getLogger(Sidecar.class));
-  }
-
-  public StallMonitor(HandoffQueue queue, long timeoutMillis, Logger log) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
-    this.log = log;
   }
 
   public void start() {
-    try {
-      Threads.start("stall-monitor", this::run);
-    } catch (Throwable noThread) {
-      log.warn(
-          "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
-              + " raise the thread limit of the driver's process");
-    }
+    long period = Math.max(1, timeoutMillis / LOOKS);
+    timer.scheduleWithFixedDelay(this::look, period, period, TimeUnit.MILLISECONDS);
   }
 
   public void stop() {
-    stopped.countDown();
+    timer.shutdownNow();
   }
 
   /** Watches the sidecar that {@code kill} kills; null stops watching. */
@@ -52,17 +44,11 @@ public final class StallMonitor {
     this.kill = kill;
   }
 
-  private void run() throws InterruptedException {
-    while (!stopped.await(Math.max(1, timeoutMillis / LOOKS), TimeUnit.MILLISECONDS)) {
-      look();
-    }
-  }
-
   public void look() {
     Runnable present = kill;
     if (present != null && queue.hasStalledFor(timeoutMillis)) {
       kill = null;
-      log.warn(
+      LOG.warn(
           "spark-events: the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
               + " killing it, restarting it and resending them",
           timeoutMillis,
