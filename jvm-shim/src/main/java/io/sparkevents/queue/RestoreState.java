@@ -3,7 +3,6 @@ package io.sparkevents.queue;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
-import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -19,41 +18,26 @@ public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
-  /**
-   * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
-   * first.
-   */
-  private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
+  /** Records of each subject; the least recently updated subject comes first. */
+  private final Map<String, List<Record>> subjects = new LinkedHashMap<>();
 
-  public RestoreState() {
-    for (Record.Rank rank : Record.Rank.values()) {
-      subjects.put(rank, new LinkedHashMap<>());
-    }
-  }
-
-  /**
-   * Applies a record that leaves the queue.
-   *
-   * <p>The listener thread calls this for each record that it drops. The code uses loops, because in a flood of
-   * records, streams would double the time of a callback.
-   */
+  /** Applies a record that leaves the queue. The listener thread calls this for each record that it drops. */
   public void apply(Record record) {
     Record.Change change = record.change;
     if (change == null) {
       return;
     }
-    List<Record> known = remove(change.subject);
+    List<Record> known = subjects.remove(change.subject);
     if (change.rank != null && (known == null || !known.isEmpty())) {
       List<Record> all = known == null ? new ArrayList<>(1) : known;
       add(all, record);
-      Record.Rank lowest = change.rank;
-      for (Record other : all) {
-        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
-      }
-      put(lowest, change.subject, all);
+      subjects.put(change.subject, all);
     } else if (change.rank == null && known == null) {
       // Keep the subject without records, so that its start record is skipped if it arrives later.
-      put(Record.Rank.OVER, change.subject, new ArrayList<>());
+      subjects.put(change.subject, new ArrayList<>());
+    }
+    if (subjects.size() > LIMIT) {
+      removeOneBeside(change.subject);
     }
   }
 
@@ -69,36 +53,30 @@ public final class RestoreState {
     }
   }
 
-  private List<Record> remove(String subject) {
-    for (Map<String, List<Record>> rank : subjects.values()) {
-      List<Record> known = rank.remove(subject);
-      if (known != null) {
-        return known;
+  /** Removes the least recently updated subject of the lowest rank; never removes the application. */
+  private void removeOneBeside(String newest) {
+    String least = null;
+    Record.Rank lowest = Record.Rank.APPLICATION;
+    for (Map.Entry<String, List<Record>> subject : subjects.entrySet()) {
+      Record.Rank rank = rank(subject.getValue());
+      if (rank.compareTo(lowest) < 0 && !subject.getKey().equals(newest)) {
+        least = subject.getKey();
+        lowest = rank;
+      }
+      if (lowest == Record.Rank.OVER) {
+        break;
       }
     }
-    return null;
+    subjects.remove(least);
   }
 
-  private void put(Record.Rank rank, String subject, List<Record> records) {
-    subjects.get(rank).put(subject, records);
-    int size = -subjects.get(Record.Rank.APPLICATION).size();
-    for (Map<String, List<Record>> known : subjects.values()) {
-      size += known.size();
+  /** Returns the rank of a subject: the lowest rank of its records. */
+  private static Record.Rank rank(List<Record> records) {
+    Record.Rank lowest = records.isEmpty() ? Record.Rank.OVER : Record.Rank.APPLICATION;
+    for (Record record : records) {
+      lowest = record.change.rank.compareTo(lowest) < 0 ? record.change.rank : lowest;
     }
-    if (size > LIMIT) {
-      removeOneBeside(subject);
-    }
-  }
-
-  private void removeOneBeside(String subject) {
-    for (Map<String, List<Record>> rank : subjects.values()) {
-      for (String eldest : rank.keySet()) {
-        if (!eldest.equals(subject)) {
-          rank.remove(eldest);
-          return;
-        }
-      }
-    }
+    return lowest;
   }
 
   /**
@@ -107,7 +85,7 @@ public final class RestoreState {
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();
-    subjects.values().forEach(rank -> rank.values().forEach(all::addAll));
+    subjects.values().forEach(all::addAll);
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;
