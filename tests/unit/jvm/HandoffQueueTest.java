@@ -450,6 +450,11 @@ final class HandoffQueueTest {
     is(queue.dropped() + " " + queue.size() + " " + queue.unreported(), "1 1 {}");
     queue.acknowledge(2);
     is(queue.isAcknowledgedEntirely(), true);
+    // With the type sync, Spark may wait for the second record's number, so its report is not delayed either.
+    long seq = queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
+    writer.next(lines, 0);
+    List<Record> account = take(queue);
+    is(seq + " " + kinds(account) + " " + counts(account.get(0)), "3 d4 unwritable {bad=1}");
   }
 
   /** Only unwritten records make a queue nearly full, because written records can be evicted. */

@@ -4,7 +4,6 @@ import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
 import java.util.BitSet;
 import java.util.Collection;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.apache.spark.ExceptionFailure;
@@ -26,6 +25,8 @@ import org.apache.spark.storage.BlockManagerId;
  * <p>Used by the listener thread only. The start or completion of a task costs one access to a hash map.
  */
 public final class Stages {
+  /** Maximum number of running attempts, exceeded only if Spark dropped the events of their completion. */
+  private static final int MOST_ATTEMPTS = 2_000;
   /** Maximum number of removed executors to store. Spark may report a resubmission after the removal. */
   private static final int REMEMBERED_EXECUTORS = 1_024;
   /** Maximum number of stored exceptions per attempt. The exception that fails a stage is among the last ones. */
@@ -171,7 +172,7 @@ public final class Stages {
   }
 
   private final Consumer<Record> sink;
-  private final Map<Long, Attempt> attempts = new LinkedHashMap<>();
+  private final Map<Long, Attempt> attempts = new BoundedMap<>(MOST_ATTEMPTS);
   private final Map<String, Long> removedExecutors = new BoundedMap<>(REMEMBERED_EXECUTORS);
 
   /** @param sink receives the records of the changes */

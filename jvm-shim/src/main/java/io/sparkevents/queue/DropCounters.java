@@ -54,6 +54,11 @@ public final class DropCounters {
     lost.counts.forEach((kind, number) -> counts.merge(kind, number, Long::sum));
   }
 
+  /** Makes the next account due immediately. */
+  void reportNow() {
+    dueNanos = System.nanoTime();
+  }
+
   boolean isDue(boolean last) {
     return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
   }

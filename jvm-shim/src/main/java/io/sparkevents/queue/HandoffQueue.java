@@ -89,9 +89,13 @@ public final class HandoffQueue {
     wakeWriter();
   }
 
-  /** Drops and counts a taken record whose line cannot be created. */
+  /**
+   * Drops and counts a taken record whose line cannot be created. The next account follows at once, because a thread
+   * may wait for the answer to a number that is not lower than the record's.
+   */
   public synchronized void dropUnwritable(Record record) {
     records.forget(record);
+    records.drops.reportNow();
     countDropped(DropCounters.UNWRITABLE, record.kind, 1);
   }
 
