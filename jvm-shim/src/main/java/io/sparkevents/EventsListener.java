@@ -98,7 +98,7 @@ public final class EventsListener extends SparkListener {
     if (destination != null) {
       ApplicationEnd end = end(event);
       run(work::end);
-      run(() -> hand(totals.finalRecord(event.time())));
+      run(() -> hand(totals.record(event.time(), true)));
       run(() -> destination.end(end));
     }
   }

@@ -83,14 +83,14 @@ public final class InProcess extends RecordSink {
     JsonNode asked = Record.JSON.readTree(request);
     SparkConf conf = context.conf();
     Map<String, String> given = Record.JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
-    Settings settings = new Settings(conf, System.getenv(), given == null ? Collections.emptyMap() : given);
+    Settings settings = new Settings(conf, System.getenv(), given);
     if (settings.problem != null) {
       throw new IllegalStateException(settings.problem);
     }
     InProcess made = new InProcess(context, conf, settings);
     made.queue.know(made.listener.application(context));
     for (JsonNode query : asked.path("queries")) {
-      String name = query.path("name").isTextual() ? query.path("name").asText() : null;
+      String name = query.path("name").textValue();
       made.queue.know(StreamingRecords.running(query.path("id").asText(), query.path("run_id").asText(), name));
     }
     return made;

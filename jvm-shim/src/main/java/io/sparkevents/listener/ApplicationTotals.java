@@ -113,12 +113,8 @@ public final class ApplicationTotals {
     return isFirst ? null : record(time, false);
   }
 
-  /** Returns the record for the application's end. */
-  public Record finalRecord(long time) {
-    return record(time, true);
-  }
-
-  private Record record(long time, boolean isFinal) {
+  /** @param isFinal whether the application has ended */
+  public Record record(long time, boolean isFinal) {
     TaskTotals all = new TaskTotals();
     all.addAll(ended);
     long open = 0;

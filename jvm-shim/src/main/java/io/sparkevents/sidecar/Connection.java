@@ -11,6 +11,7 @@ import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
@@ -34,7 +35,7 @@ public final class Connection extends RecordSink {
   }
 
   /** The open connection, or null; a JVM has one SparkContext at a time. */
-  private static Connection open;
+  private static final AtomicReference<Connection> OPEN = new AtomicReference<>();
 
   private final SparkConf conf;
   public final Statistics statistics = new Statistics();
@@ -43,7 +44,7 @@ public final class Connection extends RecordSink {
    * Held end of the application while its program continues; null if the application has not ended, or if its end was
    * sent.
    */
-  private ApplicationEnd provisional;
+  private final AtomicReference<ApplicationEnd> provisional = new AtomicReference<>();
   private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
@@ -63,10 +64,11 @@ public final class Connection extends RecordSink {
    * @throws IllegalStateException if events cannot be reported and spark.events.required is true
    */
   public static synchronized Connection open(SparkConf conf) {
-    if (open != null && open.conf == conf) {
+    Connection present = OPEN.get();
+    if (present != null && present.conf == conf) {
       return null;
     }
-    if (open != null && open.isOfRunningContext()) {
+    if (present != null && present.isOfRunningContext()) {
       LOG.warn(
           "spark-events: this application already has a listener; ignoring the second one;"
               + " remove it from spark.extraListeners");
@@ -85,7 +87,7 @@ public final class Connection extends RecordSink {
       } else if (settings.sidecarEnabled) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
         failure = made.start();
-        open = made;
+        OPEN.set(made);
       }
     } catch (Throwable defect) {
       if (defect instanceof InterruptedException) {
@@ -113,10 +115,9 @@ public final class Connection extends RecordSink {
    * <p>Either the old context could not be created, or Spark dropped the event that reports its end.
    */
   private static void supersede() {
-    Connection before = open;
-    open = null;
+    Connection before = OPEN.getAndSet(null);
     if (before != null) {
-      ApplicationEnd end = before.takeProvisional();
+      ApplicationEnd end = before.provisional.getAndSet(null);
       if (end != null || before.queue.hasBeenUsed()) {
         before.queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
       }
@@ -183,9 +184,7 @@ public final class Connection extends RecordSink {
   }
 
   private void hold(ApplicationEnd end) {
-    synchronized (this) {
-      provisional = end;
-    }
+    provisional.set(end);
     // The sidecar needs this record in case the driver is killed while the end is held.
     queue.offer(end.record(true));
     Threads.start("outcome", this::awaitOutcome);
@@ -193,28 +192,19 @@ public final class Connection extends RecordSink {
 
   private void awaitOutcome() throws InterruptedException {
     Thread.sleep(settings.outcomeTimeoutMillis);
-    ApplicationEnd end = takeProvisional();
+    ApplicationEnd end = provisional.getAndSet(null);
     if (end != null) {
       close(end);
     }
-  }
-
-  private synchronized ApplicationEnd takeProvisional() {
-    ApplicationEnd end = provisional;
-    provisional = null;
-    return end;
   }
 
   /**
    * Delivers a held end when the Python program that drives this JVM exits, because Python does not wait for the JVM.
    */
   private static void pythonEnds(PythonProgram program) {
-    Connection connection;
-    synchronized (Connection.class) {
-      connection = open;
-    }
+    Connection connection = OPEN.get();
     boolean mayBeHeld = connection != null && ApplicationOutcome.isDrivenByPython();
-    ApplicationEnd end = mayBeHeld ? connection.takeProvisional() : null;
+    ApplicationEnd end = mayBeHeld ? connection.provisional.getAndSet(null) : null;
     if (end != null) {
       connection.close(end.with(program));
     }
@@ -226,9 +216,7 @@ public final class Connection extends RecordSink {
   }
 
   public void close() {
-    synchronized (Connection.class) {
-      open = open == this ? null : open;
-    }
+    OPEN.compareAndSet(this, null);
     end();
   }
 
@@ -258,7 +246,7 @@ public final class Connection extends RecordSink {
    * full. The sidecar still delivers the records that are in the pipe.
    */
   private void jvmExits() {
-    ApplicationEnd end = takeProvisional();
+    ApplicationEnd end = provisional.getAndSet(null);
     if (end != null) {
       close(end.atExit());
       return;

@@ -131,10 +131,7 @@ public final class Sidecar {
       queue.close();
       SidecarProcess last = launcher.process();
       if (last != null) {
-        // Kill the process first: closing the pipe writes its buffer, which blocks while a stopped process does not
-        // read.
         last.destroy();
-        last.closeInput();
       }
       firstStart.countDown();
     }

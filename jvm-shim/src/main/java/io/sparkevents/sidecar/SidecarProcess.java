@@ -129,14 +129,6 @@ public final class SidecarProcess {
     });
   }
 
-  void closeInput() {
-    try {
-      input.close();
-    } catch (IOException gone) {
-      // The process has closed its end of the pipe first.
-    }
-  }
-
   /**
    * Whether the output has ended or the process has exited. Both are checked, because a child of the process may keep
    * the output open.
