@@ -47,9 +47,9 @@ public final class SidecarMessages {
       if (!warned) {
         warned = true;
         LOG.warn(
-            "spark-events: cannot read a message of the sidecar; skipping it, and later ones without a log message: {};"
-                + " records may stay queued, and counters may be outdated; use the same version of the jar and of the"
-                + " Python package",
+            "spark-events: cannot read a message of the sidecar: {}; skipping it, and later ones without a log message; if"
+                + " it is an acknowledgement, its records stay queued; use the same version of the jar and of the Python"
+                + " package",
             answer,
             malformed);
       }
