@@ -38,7 +38,7 @@ final class MicroBatchWorkTest {
   }
 
   private static Record begin(String kind, String subject) {
-    return new Record(kind, Record.Priority.ROUTINE, Record.Change.begin(subject, Record.Rank.WORK), json -> {});
+    return new Record(kind, Record.Priority.ROUTINE, Record.Change.keep(subject, Record.Rank.WORK), json -> {});
   }
 
   private static Record end(String kind, String subject, boolean failed) {

@@ -165,7 +165,7 @@ final class RestoreStateTest {
       Map<String, Record> newest = new HashMap<>();
       for (int n = 1; n <= 6_000; n++) {
         String subject = String.valueOf(random.nextInt(seed % 5 == 0 ? 3_000 : 20));
-        Record.Change change = Record.Change.add(subject, ranks[random.nextInt(3)]);
+        Record.Change change = Record.Change.keep(subject, ranks[random.nextInt(3)]);
         Record record = new Record("kind " + random.nextInt(3), Record.Priority.ROUTINE, change, json -> {});
         // Some records have lower numbers than earlier records.
         record.assign(random.nextInt(4) == 0 ? n * 10L - random.nextInt(2_000) : n * 10L);

@@ -54,7 +54,7 @@ public final class Inspection extends BusEvent {
     return new Record(
         "inspection",
         Record.Priority.LIFECYCLE,
-        Record.Change.begin("inspection", Record.Rank.RUN),
+        Record.Change.keep("inspection", Record.Rank.RUN),
         json -> {
           Record.write(json, "asked", asked, "overdue", overdue, "queries", queries, "jobs", jobs);
           work.writeTo(json);

@@ -52,7 +52,7 @@ public final class MicroBatchWork {
           new Record(
               "batch_started",
               Record.Priority.ROUTINE,
-              Record.Change.add("batch:" + query, Record.Rank.WORK),
+              Record.Change.keep("batch:" + query, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected))));
     }
   }

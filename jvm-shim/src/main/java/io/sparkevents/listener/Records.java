@@ -78,7 +78,7 @@ public final class Records {
     return new Record(
         "application_start",
         Record.Priority.LIFECYCLE,
-        Record.Change.begin("application", Record.Rank.APPLICATION),
+        Record.Change.keep("application", Record.Rank.APPLICATION),
         json -> {
           Record.write(json, "app_id", id, "app_name", redaction.redact("spark.app.name", name), "attempt_id", attempt);
           Record.write(json, "user", user, "time", time, "host", host);
@@ -97,7 +97,7 @@ public final class Records {
     return new Record(
         "job_start",
         Record.Priority.ROUTINE,
-        Record.Change.begin("job:" + job, Record.Rank.WORK),
+        Record.Change.keep("job:" + job, Record.Rank.WORK),
         json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
   }
 

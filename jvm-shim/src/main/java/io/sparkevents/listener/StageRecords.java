@@ -50,7 +50,7 @@ public final class StageRecords {
     return new Record(
         "stage_submitted",
         Record.Priority.ROUTINE,
-        Record.Change.begin(subject(id, number), Record.Rank.WORK),
+        Record.Change.keep(subject(id, number), Record.Rank.WORK),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "properties", properties.redacted(selected));

@@ -45,7 +45,7 @@ public final class StreamingRecords {
     return new Record(
         "query_started",
         Record.Priority.LIFECYCLE,
-        Record.Change.begin("run:" + runId, Record.Rank.RUN),
+        Record.Change.keep("run:" + runId, Record.Rank.RUN),
         json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp));
   }
 
@@ -53,7 +53,7 @@ public final class StreamingRecords {
     return new Record(
         "query_progress",
         Record.Priority.ROUTINE,
-        Record.Change.add("run:" + progress.runId(), Record.Rank.RUN),
+        Record.Change.keep("run:" + progress.runId(), Record.Rank.RUN),
         json -> Record.write(json, "progress", new RawValue(progress.json())));
   }
 
@@ -68,7 +68,7 @@ public final class StreamingRecords {
     return new Record(
         "query_terminated",
         Record.Priority.LIFECYCLE,
-        Record.Change.add("run:" + event.runId(), Record.Rank.OVER),
+        Record.Change.keep("run:" + event.runId(), Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
           Record.write(json, "exception", Text.cut(Records.orNull(event.exception())));

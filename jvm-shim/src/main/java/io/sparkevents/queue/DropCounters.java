@@ -45,13 +45,16 @@ public final class DropCounters {
 
   void count(String where, String kind, long number) {
     total += number;
+    add(where, kind, number);
+  }
+
+  private void add(String where, String kind, long number) {
     unreported.computeIfAbsent(where, place -> new TreeMap<>()).merge(kind, number, Long::sum);
   }
 
   /** Restores the counts of an account that was lost before a sidecar had acknowledged it. */
   void takeBack(Account lost) {
-    Map<String, Long> counts = unreported.computeIfAbsent(lost.where, place -> new TreeMap<>());
-    lost.counts.forEach((kind, number) -> counts.merge(kind, number, Long::sum));
+    lost.counts.forEach((kind, number) -> add(lost.where, kind, number));
   }
 
   /** Makes the next account due immediately. */

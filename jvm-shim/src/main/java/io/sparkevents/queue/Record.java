@@ -41,28 +41,22 @@ public class Record {
   /** Effect of a record on the {@link RestoreState}. */
   public static final class Change {
     public final String subject;
+    /** Null if the record removes the subject. */
     public final Rank rank;
-    final boolean begins;
 
-    private Change(String subject, Rank rank, boolean begins) {
+    private Change(String subject, Rank rank) {
       this.subject = subject;
       this.rank = rank;
-      this.begins = begins;
     }
 
-    /** Replaces all earlier records of the subject. */
-    public static Change begin(String subject, Rank rank) {
-      return new Change(subject, rank, true);
-    }
-
-    /** Adds a record of the subject; replaces an earlier record of the same kind. */
-    public static Change add(String subject, Rank rank) {
-      return new Change(subject, rank, false);
+    /** Keeps the record for its subject; replaces an earlier record of the same kind. */
+    public static Change keep(String subject, Rank rank) {
+      return new Change(subject, rank);
     }
 
     /** Removes the subject, which has ended. */
     public static Change forget(String subject) {
-      return new Change(subject, null, false);
+      return new Change(subject, null);
     }
   }
 

@@ -41,14 +41,10 @@ public final class RestoreState {
     }
   }
 
-  /** Adds a record. It replaces older records of the same kind, or all older records if the subject begins anew. */
+  /** Adds a record, which replaces older records of the same kind. */
   private static void add(List<Record> known, Record record) {
-    boolean isOutdated = false;
-    for (Record other : known) {
-      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
-    }
-    known.removeIf(other -> other.seq() <= record.seq() && (record.change.begins || other.kind.equals(record.kind)));
-    if (!isOutdated) {
+    known.removeIf(other -> other.kind.equals(record.kind) && other.seq() <= record.seq());
+    if (known.stream().noneMatch(other -> other.kind.equals(record.kind))) {
       known.add(record);
     }
   }

@@ -99,7 +99,7 @@ final class Launcher {
     process = started;
     started.greet(lines);
     Map<?, ?> answer = started.awaitAnswer(Math.min(startTimeoutMillis, deadline.millisLeft()));
-    Object kind = answer == null ? null : answer.get("kind");
+    Object kind = answer.get("kind");
     if ("ready".equals(kind)) {
       return null;
     }
@@ -120,10 +120,9 @@ final class Launcher {
   }
 
   private String objection(SidecarProcess started, Map<?, ?> answer) throws InterruptedException {
-    if (answer == null) {
-      return "no answer within " + startTimeoutMillis + " ms (spark.events.sidecar.start-timeout)";
-    }
     switch (String.valueOf(answer.get("kind"))) {
+      case SidecarProcess.LATE:
+        return "no answer within " + startTimeoutMillis + " ms (spark.events.sidecar.start-timeout)";
       case "refused":
         return "The configuration is invalid: " + answer.get("reason");
       case "unusable":

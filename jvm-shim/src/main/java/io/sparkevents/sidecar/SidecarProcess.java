@@ -25,6 +25,9 @@ public final class SidecarProcess {
   /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it exits. */
   private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
 
+  /** Kind of the answer of a process that has not answered in time. */
+  static final String LATE = "late";
+
   private static final int BUFFER_BYTES = 64 * 1024;
   /** Time for a process that has closed its output to exit, and for its last messages to arrive. */
   private static final long LAST_WORDS_MILLIS = 1_000;
@@ -97,9 +100,7 @@ public final class SidecarProcess {
     }
   }
 
-  /**
-   * Returns the message "ready", the reason for a failed start, or "ended"; null if none arrives within {@code millis}.
-   */
+  /** Returns the message "ready", the reason for a failed start, or "ended"; "late" if none arrives in time. */
   Map<?, ?> awaitAnswer(long millis) throws InterruptedException {
     try {
       Map<?, ?> answered = answer.get(millis, TimeUnit.MILLISECONDS);
@@ -108,7 +109,7 @@ public final class SidecarProcess {
       }
       return answered;
     } catch (TimeoutException | ExecutionException none) {
-      return null;
+      return Collections.singletonMap("kind", LATE);
     }
   }
 
