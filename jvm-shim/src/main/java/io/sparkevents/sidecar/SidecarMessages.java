@@ -25,7 +25,7 @@ public final class SidecarMessages {
   private final EventLog events;
   private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
-  private boolean warned;
+  private volatile boolean warned;
 
   public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, EventLog events) {
     this.queue = queue;
