@@ -12,6 +12,9 @@ import java.util.function.BooleanSupplier;
  * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it. If the sidecar dies, the
  * records that are still in the queue are not lost. This class numbers the records and coordinates the threads, with
  * one monitor. {@link RecordQueue} decides which records to keep and which to drop.
+ *
+ * <p>Waking a thread takes the listener longer than all other work of a callback. Therefore a busy writer polls for a
+ * while before it sleeps. While it polls, the listener does not wake it, unless a thread waits for the answer.
  */
 public final class HandoffQueue {
   private static final int BATCH = 64;
@@ -20,12 +23,17 @@ public final class HandoffQueue {
    * twice that.
    */
   private static final int SHARE = 16;
+  private static final long POLL_MILLIS = 2;
+  private static final int POLLS = 3;
 
   private final RecordQueue records;
   private final int batch;
 
   private boolean finishing;
   private boolean closed;
+  /** Remaining number of polls before the writer sleeps. */
+  private int pollsLeft;
+  private boolean asleep;
   /** Whether a thread woke the writer while the writer was busy; if so, the writer skips its next wait. */
   private boolean woken;
   private volatile boolean wasNearlyFull;
@@ -49,12 +57,18 @@ public final class HandoffQueue {
     records = new RecordQueue(capacity, mostBytes);
   }
 
+  /** Offers a record. No thread waits for the reporters' answer. */
+  public long offer(Record record) {
+    return offer(record, false);
+  }
+
   /**
    * Adds a record without waiting.
    *
+   * @param awaited whether a thread waits for the reporters' answer; if so, the writer is woken immediately
    * @return the sequence number, or 0 if the record was not accepted
    */
-  public synchronized long offer(Record record) {
+  public synchronized long offer(Record record, boolean awaited) {
     if (finishing) {
       // Not a loss: after the application has ended, records only describe work that Spark stops, or the JVM's exit.
       return 0;
@@ -70,7 +84,9 @@ public final class HandoffQueue {
     }
     wasNearlyFull = wasNearlyFull || records.isNearlyFull();
     unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
-    notifyAll();
+    if (asleep || awaited) {
+      notifyAll();
+    }
     return record.seq();
   }
 
@@ -111,7 +127,11 @@ public final class HandoffQueue {
     records.written();
     if (records.isWaitingEmpty()) {
       notifyAll();
-      await(() -> woken || finishing || closed || !records.isWaitingEmpty(), millis);
+      asleep = pollsLeft == 0;
+      long longest = asleep ? millis : Math.min(POLL_MILLIS, millis);
+      await(() -> woken || finishing || closed || !records.isWaitingEmpty(), longest);
+      asleep = false;
+      pollsLeft = Math.max(0, pollsLeft - 1);
     }
     woken = false;
     if (!closed && records.addAccount(finishing, lastSeq + 1)) {
@@ -119,6 +139,7 @@ public final class HandoffQueue {
     }
     while (next.size() < batch && !records.isWaitingEmpty()) {
       next.add(records.take());
+      pollsLeft = POLLS;
     }
   }
 

@@ -80,7 +80,7 @@ public final class SyncBarrier {
     Set<String> kinds = awaited;
     boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
     boolean waits = isAwaited && !hasSpentItsShare();
-    long seq = queue.offer(record);
+    long seq = queue.offer(record, waits);
     if (!warnedOfFullness && queue.wasNearlyFull()) {
       warnedOfFullness = true;
       LOG.warn(
