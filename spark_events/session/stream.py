@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -279,9 +278,10 @@ class EventStream:
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # Ignore errors: if the JVM has exited, the driver session ends by itself.
-            with contextlib.suppress(Exception):
+            try:
                 self._bridge.stop()
+            except Exception as error:
+                _LOG.warning("cannot stop recording Spark's events; the stream ends when the JVM has exited: %r", error)
         if not threading.current_thread().name.startswith("spark-events"):
             self._thread.join(self._patience + _GRACE_SECONDS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_LOG = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 #: Environment variable that the Connect server sets in the process that runs foreachBatch.
@@ -123,7 +125,7 @@ def _run_of(df: DataFrame, query: str) -> str:
 
 def _is_of_a_stream(df: DataFrame) -> bool:
     """Return whether a running query created the DataFrame; only the batches of a query use its session."""
-    with contextlib.suppress(Exception):  # not a documented part of Spark
+    try:
         session = df._jdf.sparkSession()
         running = session.sharedState().activeStreamingQueries()
         for key in list(running):
@@ -131,4 +133,10 @@ def _is_of_a_stream(df: DataFrame) -> bool:
             execution = None if query is None else query.lastExecution()
             if execution is not None and execution.sparkSession() == session:
                 return True
+    except Exception as error:  # not a documented part of Spark
+        _LOG.warning(
+            "cannot determine whether a streaming query created the DataFrame; its calls get the idempotency keys of a"
+            " batch job: %r",
+            error,
+        )
     return False
