@@ -11,7 +11,7 @@ from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
 from spark_events.translate.last_failure import LastFailure
-from spark_events.translate.status import APPLICATION, Status
+from spark_events.translate.status import Status
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Applications"]
@@ -98,7 +98,7 @@ class Applications:
         self._name = "?"
         # Prefix of the bodies of events about a part of the application.
         self._prefix = ""
-        self._status = Status(APPLICATION)
+        self._status = Status()
 
     @property
     def name(self) -> str:

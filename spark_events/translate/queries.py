@@ -9,11 +9,10 @@ import msgspec
 
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.batches import Batches
 from spark_events.translate.draft import Draft, iso_millis, present
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.last_failure import LastFailure
-from spark_events.translate.status import QUERY, Status
+from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
 
@@ -30,8 +29,8 @@ class Run:
         self.run_id = run_id
         self.name = name
         self.number = number
-        self.status = Status(QUERY)
-        self.reported = Batches()
+        self.status = Status()
+        self.last_reported_batch = -1
         self.batch_runs = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1

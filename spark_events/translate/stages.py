@@ -13,7 +13,6 @@ from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin, without_reflection
 from spark_events.translate.queries import Queries
-from spark_events.translate.status import STAGE, Status
 from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Stages"]
@@ -52,7 +51,7 @@ class _StageAttempt:
         self.name = name
         self.origin = origin
         self.submitted = submitted
-        self.status = Status(STAGE)
+        self.status: str | None = None
         self.over = False
         self._last = 0
         self._edge_at = 0
@@ -69,8 +68,9 @@ class _StageAttempt:
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
-        if record.status not in STAGE or not self.status.become(record.status):
+        if record.status == self.status:
             return None
+        self.status = record.status
         self._edge_at = max(record.time, self._edge_at)
         return self._edge_at
 
@@ -120,7 +120,7 @@ class Stages:
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """Report a change of status that the shim derived from the tasks it counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
-        old = None if attempt is None else attempt.status.value
+        old = None if attempt is None else attempt.status
         at = None if attempt is None else attempt.takes(record)
         if attempt is None or at is None:
             self.illegal += 1
