@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
@@ -39,8 +40,8 @@ class Executors:
         self._present: dict[str, int] | None = {}
         # History of the total number of cores: the time of each change, and the new number.
         self._cores: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_REMEMBERED)
-        self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
-        self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
+        self._removed: Bounded[str, ExecutorRemoved] = Bounded(_REMEMBERED)
+        self._behind_stages: Bounded[int, _Lost] = Bounded(_REMEMBERED)
 
     @property
     def number(self) -> int | None:
@@ -85,8 +86,6 @@ class Executors:
             self._count_cores(record.time)
         self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
-        if len(self._removed) > _REMEMBERED:
-            self._removed.popitem(last=False)
         yield from ()
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
@@ -111,8 +110,6 @@ class Executors:
         if lost is None:
             return diagnosis
         self._behind_stages[record.stage_id] = lost
-        if len(self._behind_stages) > _REMEMBERED:
-            self._behind_stages.popitem(last=False)
         return _fetch_failure(diagnosis, lost)
 
     def explain_job(self, diagnosis: Diagnosis) -> Diagnosis:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
@@ -47,7 +47,7 @@ class Jobs:
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
-        self._failed_executions: OrderedDict[str, None] = OrderedDict()
+        self._failed_executions: Bounded[str, None] = Bounded(_REMEMBERED)
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -56,8 +56,8 @@ class Jobs:
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
-        self._running: OrderedDict[int, Origin] = OrderedDict()
-        self._over: OrderedDict[int, None] = OrderedDict()
+        self._running: Bounded[int, Origin] = Bounded(_RUNNING)
+        self._over: Bounded[int, None] = Bounded(_REMEMBERED)
 
     def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
         """Store the batch that a query processes; emit no event."""
@@ -72,8 +72,6 @@ class Jobs:
             return ()
         origin = Origin(record.properties, self._queries, self._executions)
         self._running[job_id] = origin
-        if len(self._running) > _RUNNING:
-            self._running.popitem(last=False)
         if origin.is_streaming:
             origin.note_batch()
             if not self._streaming:
@@ -95,8 +93,6 @@ class Jobs:
         known = self._running.pop(job_id, None)
         origin = known or Origin({}, self._queries)
         self._over[job_id] = None
-        if len(self._over) > _REMEMBERED:
-            self._over.popitem(last=False)
         old = None if known is None else "RUNNING"
         if record.failure is None:
             self.last_failed = None
@@ -155,8 +151,6 @@ class Jobs:
         execution = origin.attributes.get("spark.sql.execution.id")
         if execution is not None:
             self._failed_executions[str(execution)] = None
-            if len(self._failed_executions) > _REMEMBERED:
-                self._failed_executions.popitem(last=False)
 
     def running_titles(self) -> list[str]:
         """Return the names of the running jobs, except jobs of micro-batches."""

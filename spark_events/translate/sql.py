@@ -7,11 +7,11 @@ memory in ``collect()``.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import SqlExecutionEnd
 from spark_events.event import Severity
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
@@ -40,7 +40,7 @@ class SqlExecutions:
         self._jobs = jobs
         self._diagnostics = diagnostics
         self._last_failure = last_failure
-        self._failed: OrderedDict[int, None] = OrderedDict()
+        self._failed: Bounded[int, None] = Bounded(_REMEMBERED)
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
@@ -57,8 +57,6 @@ class SqlExecutions:
         if root in self._failed:
             return
         self._failed[root] = None
-        if len(self._failed) > _REMEMBERED:
-            self._failed.popitem(last=False)
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)

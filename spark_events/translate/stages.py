@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -106,7 +107,7 @@ class Stages:
         self._streaming = streaming
         self._summaries = summaries
         self._attempts: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
-        self._failures: OrderedDict[int, int] = OrderedDict()
+        self._failures: Bounded[int, int] = Bounded(_REMEMBERED)
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
         """Remember a new stage attempt; emit no event."""
@@ -229,8 +230,6 @@ class Stages:
             return False
         failures = self._failures.pop(record.stage_id, 0) + 1
         self._failures[record.stage_id] = failures
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
         return failures < record.most_failures
 
 

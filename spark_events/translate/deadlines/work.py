@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.event import AttributeValue
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, tasks_of
 from spark_events.translate.draft import Draft, counted
@@ -38,7 +38,7 @@ class JobDeadlines:
         self._edges = edges
         self._limit = _millis(limit)
         self._queries = queries
-        self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
+        self._jobs: Bounded[int, tuple[int, Origin]] = Bounded(_RUNNING)
 
     def due(self) -> Iterator[int]:
         """Yield the times at which events are due."""
@@ -56,8 +56,6 @@ class JobDeadlines:
         origin = Origin(record.properties, self._queries)
         if not origin.is_streaming:
             self._jobs[record.job_id] = (record.time, origin)
-            if len(self._jobs) > _RUNNING:
-                self._jobs.popitem(last=False)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""

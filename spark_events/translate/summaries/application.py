@@ -6,12 +6,13 @@ The totals cover work, failures, core-hours, memory, bytes, cost and streaming q
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 
 from spark_events.bridge.records import ApplicationTotals, QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.applications import Applications
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.commits import input_rows, is_commit
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.summaries.config import SummaryConfig
@@ -27,7 +28,6 @@ _NAME_LIMIT = 100
 #: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed to count the
 #: failures of a job and of its stage as one failure.
 _REMEMBERED = 1_024
-_LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
 #: Sums over all tasks; each becomes an attribute ``spark.summary.<name>``.
 _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
@@ -104,10 +104,10 @@ class ApplicationSummaries:
         self._price = config.core_hour_price
         self._application = application
         self._queries: dict[str, _QueryNumbers] = {}
-        self._last_batches: OrderedDict[str, int] = OrderedDict()
+        self._last_batches: Bounded[str, int] = Bounded(_REMEMBERED)
         self._failures: Counter[str] = Counter()
-        # Number of failures by fingerprint of the cause, and by level (stage, job, query, application).
-        self._failed: OrderedDict[str, Counter[int]] = OrderedDict()
+        # Number of failures by fingerprint of the cause, and by entity (stage, job, query, application).
+        self._failed: Bounded[str, Counter[str]] = Bounded(_REMEMBERED)
         self._usage: dict[str, int | float] = {}
         self._enrich_cost: int | float | None = None
         self._observers = {
@@ -121,8 +121,6 @@ class ApplicationSummaries:
         progress = record.progress
         if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
             self._last_batches[progress.run_id] = progress.batch_id
-            if len(self._last_batches) > _REMEMBERED:
-                self._last_batches.popitem(last=False)
             numbers = self._query(progress.name or progress.id[:8])
             numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
         yield from ()
@@ -205,12 +203,10 @@ class ApplicationSummaries:
         cause = str(attributes.get("failure.fingerprint"))
         levels = self._failed.pop(cause, Counter())
         before = max(levels.values(), default=0)
-        levels[_LEVELS.get(str(attributes.get("spark.entity")), 0)] += 1
+        levels[str(attributes.get("spark.entity"))] += 1
         if max(levels.values()) > before:
             self._failures[str(attributes.get("failure.class", "UNKNOWN"))] += 1
         self._failed[cause] = levels
-        if len(self._failed) > _REMEMBERED:
-            self._failed.popitem(last=False)
 
     def _deadline(self, draft: Draft) -> None:
         attributes = draft.attributes
