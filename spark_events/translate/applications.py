@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import Draft, failure, present, status_change
 from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
@@ -16,7 +16,6 @@ from spark_events.translate.user_code import UserCode
 
 __all__ = ["Applications"]
 
-_SCOPE = "spark.application"
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
 
@@ -192,24 +191,15 @@ class Applications:
         severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
-            yield Draft(
-                name="JobFailureEvent",
-                class_scope=_SCOPE,
-                key=("application",),
-                body=self._failure_body(record, how, sentence, diagnosis),
-                severity=Severity.ERROR,
-                observed_ts_millis=record.time,
-                attributes=present(
-                    {
-                        "spark.entity": "application",
-                        "error.type": record.ending,
-                        "failure.fingerprint": fingerprint(record.ending, "", None),
-                        "failure.class": UNKNOWN,
-                        **details,
-                        **(diagnosis.attributes if diagnosis else {}),
-                    }
-                ),
-            )
+            details = {
+                "error.type": record.ending,
+                "failure.fingerprint": fingerprint(record.ending, "", None),
+                "failure.class": UNKNOWN,
+                **details,
+                **(diagnosis.attributes if diagnosis else {}),
+            }
+            body = self._failure_body(record, how, sentence, diagnosis)
+            yield failure("application", (), body, Severity.ERROR, record.time, details)
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
         """Describe the failure and its cause, or how the program ended if nothing failed."""
@@ -270,16 +260,7 @@ def _change(
     severity: Severity,
     details: dict[str, AttributeValue | None],
 ) -> Draft:
-    return Draft(
-        name="JobStatusChangeEvent",
-        class_scope=_SCOPE,
-        # Use one key for every termination, so that a live run and a replay produce the same event id. LOST has a
-        # separate key, because the driver may still be running.
-        key=("application", new if new in ("RUNNING", "LOST") else "end"),
-        body=body,
-        severity=severity,
-        observed_ts_millis=at,
-        attributes=present(
-            {"spark.entity": "application", "spark.status.old": old, "spark.status.new": new, **details}
-        ),
-    )
+    # Use one key for every termination, so that a live run and a replay produce the same event id. LOST has a separate
+    # key, because the driver may still be running.
+    key = new if new in ("RUNNING", "LOST") else "end"
+    return status_change("application", (key,), (old, new), body, severity, at, details)

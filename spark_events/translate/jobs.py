@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
-from spark_events.event import AttributeValue, Severity
+from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import Draft, failure, status_change
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -17,7 +17,6 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["Jobs"]
 
-_SCOPE = "spark.job"
 #: Number of finished jobs to remember, so that a repeated record of a job's completion emits no second event.
 _REMEMBERED = 4_096
 #: Maximum number of running jobs, reached only if most records of completed jobs were lost.
@@ -119,24 +118,14 @@ class Jobs:
         body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
-        failure = Draft(
-            name="JobFailureEvent",
-            class_scope=_SCOPE,
-            key=("job", job_id),
-            body=f"{name} {how}: {diagnosis.summary}",
-            severity=severity,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "job",
-                    "spark.job.id": job_id,
-                    "failure.will_retry": False,
-                    **origin.attributes,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
-        return change, failure
+        details = {
+            "spark.job.id": job_id,
+            "failure.will_retry": False,
+            **origin.attributes,
+            **diagnosis.attributes,
+        }
+        body = f"{name} {how}: {diagnosis.summary}"
+        return change, failure("job", (job_id,), body, severity, record.time, details)
 
     def has_failed_in(self, execution_id: int) -> bool:
         """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
@@ -178,9 +167,5 @@ def _name(job_id: int, origin: Origin) -> str:
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
-    if old is not None:
-        attributes["spark.status.old"] = old
-    attributes["spark.status.new"] = new
-    attributes.update(origin.attributes)
-    return Draft("JobStatusChangeEvent", _SCOPE, ("job", job_id, new), body, severity, at, attributes)
+    details = {"spark.job.id": job_id, **origin.attributes}
+    return status_change("job", (job_id, new), (old, new), body, severity, at, details)

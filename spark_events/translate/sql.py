@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from spark_events.bridge.records import SqlExecutionEnd
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import Draft, failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
@@ -90,20 +90,12 @@ class SqlExecutions:
         about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
         name = f"{title}{f' ({about})' if about else ''}"
         self._last_failure.note(title, diagnosis, f"{name} failed")
-        return Draft(
-            name="JobFailureEvent",
-            class_scope="spark.sql.execution",
-            key=("sql", record.execution_id),
-            body=f"{name} failed in the driver: {diagnosis.summary}",
-            severity=Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "sql",
-                    "spark.sql.execution.id": str(record.execution_id),
-                    "spark.job.description": record.description or None,
-                    "failure.will_retry": False,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
+        details = {
+            "spark.sql.execution.id": str(record.execution_id),
+            "spark.job.description": record.description or None,
+            "failure.will_retry": False,
+            **diagnosis.attributes,
+        }
+        body = f"{name} failed in the driver: {diagnosis.summary}"
+        severity = Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN
+        return failure("sql", (record.execution_id,), body, severity, record.time, details)

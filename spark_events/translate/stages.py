@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import Draft, capitalized, failure, present
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin, without_reflection
@@ -18,7 +18,6 @@ from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Stages"]
 
-_SCOPE = "spark.stage"
 _REMEMBERED = 4_096
 # Spark retries a whole stage if its input is lost, or if the stage has a barrier.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
@@ -134,12 +133,12 @@ class Stages:
         )
         yield Draft(
             name="AllSubtasksStatusChangeEvent",
-            class_scope=_SCOPE,
+            class_scope="spark.stage",
             key=(
                 *("stage", record.stage_id, record.attempt, record.status, at),
                 *(record.running, record.finished, record.failed),
             ),
-            body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
+            body=f"{capitalized(sentence)}{attempt.clause}",
             severity=Severity.DEBUG,
             observed_ts_millis=at,
             attributes=present(
@@ -185,30 +184,20 @@ class Stages:
         diagnosis = self._executors.explain_stage(record, attempt.submitted, diagnosis)
         will_retry = self._will_retry(record, reason)
         name = _name(record.stage_id, record.attempt, attempt.name)
-        yield Draft(
-            name="JobFailureEvent",
-            class_scope=_SCOPE,
-            key=("stage", record.stage_id, record.attempt),
-            body=(
-                f"{name[0].upper()}{name[1:]} failed{attempt.clause}"
-                f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
-            ),
-            severity=Severity.WARN if will_retry else Severity.ERROR,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "stage",
-                    "spark.stage.id": record.stage_id,
-                    "spark.stage.attempt": record.attempt,
-                    "spark.stage.name": attempt.name,
-                    "failure.will_retry": will_retry,
-                    "spark.stage.tasks_total": record.tasks,
-                    "spark.stage.tasks_failed_attempts": record.failed,
-                    **attempt.origin.attributes,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
+        body = f"{capitalized(name)} failed{attempt.clause}"
+        body += f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
+        details = {
+            "spark.stage.id": record.stage_id,
+            "spark.stage.attempt": record.attempt,
+            "spark.stage.name": attempt.name,
+            "failure.will_retry": will_retry,
+            "spark.stage.tasks_total": record.tasks,
+            "spark.stage.tasks_failed_attempts": record.failed,
+            **attempt.origin.attributes,
+            **diagnosis.attributes,
+        }
+        severity = Severity.WARN if will_retry else Severity.ERROR
+        yield failure("stage", (record.stage_id, record.attempt), body, severity, record.time, details)
 
     def _remember(self, record: StageSubmitted | StageCompleted, attempt: _StageAttempt) -> _StageAttempt:
         self._attempts[record.stage_id, record.attempt] = attempt
