@@ -15,7 +15,7 @@ from spark_events.translate.watermarks import WatermarkTracker
 __all__ = ["Streams"]
 
 
-class _Run(NamedTuple):
+class _Tracked(NamedTuple):
     """Commits and watermark of one run."""
 
     commits: Commits
@@ -33,7 +33,7 @@ class Streams:
     def __init__(self, queries: Queries, config: TranslateConfig) -> None:
         self._queries = queries
         self._config = config
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _Tracked] = {}
 
     @property
     def next_deadline(self) -> int | None:
@@ -122,14 +122,14 @@ class Streams:
             yield from run.commits.flush()
             run.watermark.close()
 
-    def _of(self, run: Run) -> _Run:
+    def _of(self, run: Run) -> _Tracked:
         if run.run_id not in self._runs:
             timeout = round(self._config.watermark.idle_timeout * 1000)
-            self._runs[run.run_id] = _Run(Commits(run, self._config.batch_commit), WatermarkTracker(run, timeout))
+            self._runs[run.run_id] = _Tracked(Commits(run, self._config.batch_commit), WatermarkTracker(run, timeout))
         return self._runs[run.run_id]
 
 
-def _earliest(runs: Iterable[_Run]) -> int | None:
+def _earliest(runs: Iterable[_Tracked]) -> int | None:
     # The deadline is read for every record, so this function creates no lists or generators.
     earliest: int | None = None
     for run in runs:
@@ -139,7 +139,7 @@ def _earliest(runs: Iterable[_Run]) -> int | None:
     return earliest
 
 
-def _tick(runs: Collection[_Run], now: int) -> Iterator[Draft]:
+def _tick(runs: Collection[_Tracked], now: int) -> Iterator[Draft]:
     while (deadline := _earliest(runs)) is not None and deadline <= now:
         for run in runs:
             yield from run.commits.flush(deadline)

@@ -11,7 +11,7 @@ from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
-from spark_events.pipeline import EventsConfig, ReporterConfig
+from spark_events.plans import EventsConfig, ReporterConfig
 from spark_events.reporters.registry import factory
 from spark_events.translate.config import SECTIONS
 

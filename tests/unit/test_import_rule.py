@@ -32,7 +32,8 @@ ALLOWED = {
 }
 ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
 ALLOWED["report"] = LEAVES | {"bridge", "translate", "reporters"}
-ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
+ALLOWED["plans"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
+ALLOWED["pipeline"] = ALLOWED["plans"] | {"plans"}
 ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
