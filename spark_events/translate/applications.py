@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, failure, present, status_change
+from spark_events.translate.draft import Draft, present
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint

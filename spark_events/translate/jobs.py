@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, failure, status_change
+from spark_events.translate.draft import Draft
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics

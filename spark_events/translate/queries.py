@@ -9,7 +9,8 @@ import msgspec
 
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, capitalized, failure, iso_millis, status_change
+from spark_events.translate.draft import Draft, capitalized, iso_millis
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.status import Status

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from spark_events.bridge.records import SqlExecutionEnd
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, failure
+from spark_events.translate.draft import Draft
+from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, capitalized, failure, present
+from spark_events.translate.draft import Draft, capitalized, present
+from spark_events.translate.entities import failure
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin, without_reflection
