@@ -126,7 +126,7 @@ class Translator:
         self._streams = Streams(self._queries, config)
         self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure, executions)
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
-        self._summaries = ApplicationSummaries(config.summary, self._application)
+        self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)

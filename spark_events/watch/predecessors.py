@@ -27,8 +27,7 @@ from spark_events.bridge.records import ApplicationStart
 from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.watch.lost import lost_event
-from spark_events.watch.sightings import Sightings
+from spark_events.watch.sightings import Sightings, lost_event
 
 if TYPE_CHECKING:
     from spark_events.reporters.database.config import DatabaseConfig

@@ -17,8 +17,8 @@ from fakes import FakeDriver, application_end, application_start, eventually, go
 from spark_events.bridge.records import ApplicationStart
 from spark_events.config import Secret
 from spark_events.reporters.database.config import DatabaseConfig
-from spark_events.watch.lost import lost_event
 from spark_events.watch.predecessors import Predecessors
+from spark_events.watch.sightings import lost_event
 
 NOW = time.time_ns() // 1_000_000
 

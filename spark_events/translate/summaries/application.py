@@ -15,6 +15,7 @@ from spark_events.translate.applications import Applications
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.commits import input_rows, is_commit
 from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.queries import Queries
 from spark_events.translate.summaries.config import SummaryConfig
 from spark_events.translate.summaries.problems import took
 
@@ -25,8 +26,8 @@ _MOST_QUERIES = 20
 _MOST_FUNCTIONS = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
-#: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed to count the
-#: failures of a job and of its stage as one failure.
+#: Maximum number of remembered causes of failure, which are needed to count the failures of a job and of its stage as
+#: one failure.
 _REMEMBERED = 1_024
 #: Sums over all tasks; each becomes an attribute ``spark.summary.<name>``.
 _SUMS = (
@@ -98,13 +99,14 @@ class ApplicationSummaries:
     Args:
         config: the price of a core-hour.
         application: supplies the application's name.
+        queries: supplies the last reported batch of each run.
     """
 
-    def __init__(self, config: SummaryConfig, application: Applications) -> None:
+    def __init__(self, config: SummaryConfig, application: Applications, queries: Queries) -> None:
         self._price = config.core_hour_price
         self._application = application
+        self._runs = queries
         self._queries: dict[str, _QueryNumbers] = {}
-        self._last_batches: Bounded[str, int] = Bounded(_REMEMBERED)
         self._failures: Counter[str] = Counter()
         # Number of failures by fingerprint of the cause, and by entity (stage, job, query, application).
         self._failed: Bounded[str, Counter[str]] = Bounded(_REMEMBERED)
@@ -119,8 +121,8 @@ class ApplicationSummaries:
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
         """Count a committed batch; emit no event."""
         progress = record.progress
-        if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
-            self._last_batches[progress.run_id] = progress.batch_id
+        run = self._runs.run(progress.id, progress.run_id, progress.name)
+        if is_commit(progress) and progress.batch_id > run.last_reported_batch:
             numbers = self._query(progress.name or progress.id[:8])
             numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
         yield from ()
