@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft
+from spark_events.translate.draft import Draft, capitalized
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
@@ -76,7 +76,7 @@ class Jobs:
             origin.note_batch()
             if not self._streaming:
                 return ()
-        body = f"{_name(job_id, origin)} started"
+        body = f"{capitalized(_name(job_id, origin))} started"
         return (_change(job_id, None, "RUNNING", record.time, body, Severity.DEBUG, origin),)
 
     def ended(self, record: JobEnd) -> Iterable[Draft]:
@@ -102,7 +102,7 @@ class Jobs:
                 # only count it.
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
-                body = f"{_name(job_id, origin)} finished"
+                body = f"{capitalized(_name(job_id, origin))} finished"
                 return (_change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin),)
             return ()
         name = _name(job_id, origin)
@@ -112,11 +112,11 @@ class Jobs:
             return ()
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
-        self._last_failure.note(f"job {job_id}", diagnosis, f"{name[0].lower()}{name[1:]} {how}")
+        self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
         if not diagnosis.cancelled:
             self._note_failed_execution(origin)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
-        body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
+        body = f"{capitalized(name)} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
         details = {
@@ -125,7 +125,7 @@ class Jobs:
             **origin.attributes,
             **diagnosis.attributes,
         }
-        body = f"{name} {how}: {diagnosis.summary}"
+        body = f"{capitalized(name)} {how}: {diagnosis.summary}"
         return change, failure("job", (job_id,), body, severity, record.time, details)
 
     def has_failed_in(self, execution_id: int) -> bool:
@@ -158,13 +158,14 @@ class Jobs:
         for job_id, origin in self._running.items():
             self._over[job_id] = None
             if not origin.is_streaming:
-                body = f"{_name(job_id, origin)} was cancelled: its application ended while the job was running"
+                name = capitalized(_name(job_id, origin))
+                body = f"{name} was cancelled: its application ended while the job was running"
                 yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.WARN, origin)
         self._running.clear()
 
 
 def _name(job_id: int, origin: Origin) -> str:
-    return f"Job {job_id}{origin.clause}"
+    return f"job {job_id}{origin.clause}"
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:

@@ -284,8 +284,7 @@ class Translator:
         """Return the titles of the running queries and jobs, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
         # The record of a job's completion may be among the dropped records.
-        jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
-        return queries + jobs
+        return queries if self.dropped else queries + self._jobs.running_titles()
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
         if type(record) in _EARLY and not self.knows_application:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from spark_events.bridge.records import ApplicationTotals, QueryProgress
 from spark_events.event import AttributeValue, Severity
@@ -22,8 +22,8 @@ from spark_events.translate.summaries.problems import took
 __all__ = ["ApplicationSummaries"]
 
 _HOUR = 3_600_000
-_MOST_QUERIES = 20
-_MOST_FUNCTIONS = 20
+#: Maximum number of queries, and of enrichment functions, that have totals of their own.
+_MOST_NAMES = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
 #: Maximum number of remembered causes of failure, which are needed to count the failures of a job and of its stage as
@@ -189,10 +189,7 @@ class ApplicationSummaries:
         return f"Application '{self._application.name}' {when}: {', '.join(facts)}"
 
     def _query(self, title: str) -> _QueryNumbers:
-        title = title[:_NAME_LIMIT]
-        if title not in self._queries and len(self._queries) >= _MOST_QUERIES:
-            title = _OTHERS
-        return self._queries.setdefault(title, _QueryNumbers())
+        return self._queries.setdefault(_counted_as(title, self._queries), _QueryNumbers())
 
     def _failure(self, draft: Draft) -> None:
         """Count a failure once, although several levels report it.
@@ -227,10 +224,14 @@ class ApplicationSummaries:
             self._enrich_cost = (self._enrich_cost or 0) + cost
         if isinstance(usage, int | float):
             # Each enrichment function has its own unit of usage, such as tokens or characters.
-            function = str(attributes.get("spark.enrich.function") or _OTHERS)[:_NAME_LIMIT]
-            if function not in self._usage and len(self._usage) >= _MOST_FUNCTIONS:
-                function = _OTHERS
+            function = _counted_as(str(attributes.get("spark.enrich.function") or _OTHERS), self._usage)
             self._usage[function] = self._usage.get(function, 0) + usage
+
+
+def _counted_as(name: str, known: Collection[str]) -> str:
+    """Return the name of a query or function; ``(others)`` for a new name if too many names are known."""
+    name = name[:_NAME_LIMIT]
+    return name if name in known or len(known) < _MOST_NAMES else _OTHERS
 
 
 def _short(number: float) -> str:
