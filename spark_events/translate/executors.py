@@ -14,13 +14,14 @@ from spark_events.translate.draft import Draft
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
 
-__all__ = ["Executors"]
+__all__ = ["FETCH_FAILED", "Executors"]
 
 _REMEMBERED = 4_096
 #: Causes of executor loss that recur if the work is retried without a change.
 _MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
-_FETCH_FAILED = re.compile(r"\S*FetchFailed")
+#: Beginning of the failure reason of a stage that could not fetch its input.
+FETCH_FAILED = re.compile(r"\S*FetchFailed")
 #: In a job's failure message: the number of the stage whose input could not be fetched.
 _STAGE = re.compile(r"(?:ShuffleMapStage|ResultStage) (\d+)\b")
 
@@ -98,7 +99,7 @@ class Executors:
         match = _LOST.search(reason)
         if match is not None:
             return _with_executor(diagnosis, self._lost(match[1] or match[2], None))
-        if not _FETCH_FAILED.match(reason):
+        if not FETCH_FAILED.match(reason):
             return diagnosis
         lost = None
         if record.lost_executor:

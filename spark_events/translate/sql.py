@@ -17,6 +17,7 @@ from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.root_causes import ABORTED
 
 __all__ = ["SqlExecutions"]
 
@@ -24,7 +25,6 @@ _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
-_OF_A_JOB = "Job aborted due to stage failure: "
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
 
@@ -61,7 +61,7 @@ class SqlExecutions:
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
-        if diagnosis.cancelled or record.error.startswith(_OF_A_JOB):
+        if diagnosis.cancelled or record.error.startswith(ABORTED):
             # This message shows that a job failed; the job's own event reports the failure.
             return
         self._held[record.execution_id] = record, diagnosis

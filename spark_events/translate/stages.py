@@ -11,17 +11,17 @@ from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure
-from spark_events.translate.executors import Executors
+from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin, without_reflection
 from spark_events.translate.queries import Queries
+from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Stages"]
 
 _REMEMBERED = 4_096
 # Spark retries a whole stage if its input is lost, or if the stage has a barrier.
-_FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
 #: Spark does not retry the last stage of a job, even with a barrier, because the driver has already received some of
 #: its results.
@@ -33,7 +33,6 @@ _COLLATERAL = re.compile(
     r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
     r"|.* so this stage is not needed anymore)"
 )
-_ABORTED = "Job aborted due to stage failure: "
 _CULPRIT = re.compile(r"Task \d+ in stage (\d+)\.\d+ failed")
 _SENTENCES = {
     "ALL_RUNNING_OR_FINISHED": "all {tasks} tasks of {name} are running or have finished",
@@ -216,7 +215,7 @@ class Stages:
         Spark does not report its decision. It retries only for these reasons, and only a limited number of times in a
         row.
         """
-        if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
+        if not FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
         failures = self._failures.pop(record.stage_id, 0) + 1
         self._failures[record.stage_id] = failures
@@ -225,13 +224,13 @@ class Stages:
 
 def _is_collateral(record: StageCompleted, reason: str) -> bool:
     """Return whether Spark ended the attempt because another stage or task failed."""
-    if reason.startswith(_ABORTED):
-        culprit = _CULPRIT.match(reason, len(_ABORTED))
+    if reason.startswith(ABORTED):
+        culprit = _CULPRIT.match(reason, len(ABORTED))
         return culprit is not None and int(culprit[1]) != record.stage_id
     if _COLLATERAL.match(reason):
         return True
     # If a task fails the job, Spark 4 also fails the job's other running stages, with the message of that task.
-    return not (record.task_failure is not None or _FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
+    return not (record.task_failure is not None or FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
 
 
 def _name(stage_id: int, attempt: int, name: str) -> str:
