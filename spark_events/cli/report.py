@@ -18,7 +18,7 @@ from spark_events.cli.output import OutputError, show, writing
 from spark_events.config import positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.errors import SparkEventsError
-from spark_events.pipeline import read
+from spark_events.plans import read
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.model import EventReport

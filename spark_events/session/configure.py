@@ -14,7 +14,7 @@ from spark_events import jars
 from spark_events.config import Settings
 from spark_events.config.defaults import default_path, read_properties
 from spark_events.errors import ConfigError, SessionError
-from spark_events.pipeline import read
+from spark_events.plans import read
 from spark_events.session import exit_hooks
 from spark_events.session.reporters import Reporters, given, settings_of
 from spark_events.session.shim import knows_shim

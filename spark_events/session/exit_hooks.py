@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import functools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from spark_events.bridge import python_stacks
 #: because that prefix is reserved for settings.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
 _DEEPEST = 20
+_LOG = logging.getLogger(__name__)
 #: Time limit for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
 _STOP_SECONDS = 20.0
 #: Since Python 3.12, the traceback of an uncaught SystemExit begins with the outermost frame.
@@ -72,14 +74,22 @@ class _Program:
     def _report(self) -> None:
         if os.getpid() != self._pid:
             return
+        from py4j.protocol import Py4JNetworkError
         from pyspark import SparkContext
 
         gateway = SparkContext._gateway
         if gateway is None:
             return
-        # Ignore errors, because the JVM may already have exited.
-        with contextlib.suppress(Exception):
+        try:
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
+        except Exception as error:
+            # Without a connection, the JVM has already exited and needs no report.
+            level = logging.DEBUG if isinstance(error, (Py4JNetworkError, OSError)) else logging.WARNING
+            _LOG.log(
+                level,
+                "cannot report to the JVM how this program ended, so the application's outcome may be unknown: %r",
+                error,
+            )
 
     def _await_jvm(self) -> None:
         """Close the JVM's standard input, as Python's exit would, and wait for the JVM to exit."""
@@ -92,9 +102,16 @@ class _Program:
         jvm = getattr(SparkContext._gateway, "proc", None)
         if os.getpid() != self._pid or jvm is None:
             return
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with contextlib.suppress(OSError):  # the JVM has already closed the pipe
             jvm.stdin.close()
+        try:
             jvm.wait(self.patience)
+        except subprocess.TimeoutExpired:
+            _LOG.warning(
+                "the JVM has not exited within %g s, so its last events may be missing: the container ends now;"
+                " increase spark.events.shutdown.timeout",
+                self.patience,
+            )
 
     def _account(self) -> dict[str, Any]:
         error = self._last

@@ -18,7 +18,7 @@ from spark_events.bridge.records import ApplicationEnd, Inspection
 from spark_events.config import Setting, Settings
 from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, SessionError
-from spark_events.pipeline import read
+from spark_events.plans import read
 from spark_events.session import exit_hooks
 from spark_events.session.configure import own_settings
 from spark_events.session.event_history import EventHistory

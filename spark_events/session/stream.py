@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -88,7 +87,7 @@ class EventStream:
         self._on_end = on_end
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._subscriptions: dict[str, tuple[Subscription, Delivery]] = {}
+        self._subscriptions: list[tuple[Subscription, Delivery]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="spark-events", daemon=True)
 
@@ -115,7 +114,7 @@ class EventStream:
     def subscriptions(self) -> list[Subscription]:
         """The current callbacks."""
         with self._lock:
-            return [subscription for subscription, _ in self._subscriptions.values()]
+            return [subscription for subscription, _ in self._subscriptions]
 
     @overload
     def on(self, function: _F, /) -> _F: ...
@@ -173,21 +172,20 @@ class EventStream:
                 f"the event stream has ended, so {name} would receive no events: call spark_events.start again"
             )
         with self._lock:
-            key = _key(function)
-            before = self._subscriptions.get(key) if self._replaces and _is_named(function) else None
+            before = None
+            if self._replaces and _is_named(function):
+                alike = (one for one in self._subscriptions if _path(one[0].function) == _path(function))
+                before = next(alike, None)
             name = self._free_name(function, before)
             make = delivery_of(name, function, choice, timeout, _CAPACITY, self._bridge.release)
-            if before is not None:
-                del self._subscriptions[key]
-            while key in self._subscriptions:
-                key += "'"
-            self._subscriptions[key] = subscription, self._driver_session.attach(make)
+            self._subscriptions = [one for one in self._subscriptions if one is not before]
+            self._subscriptions.append((subscription, self._driver_session.attach(make)))
         if before is not None:
             self._driver_session.detach(before[1])
 
     def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
         """Return an unused reporter name; the name of a callback that is being replaced counts as unused."""
-        others = [one[1].name for one in self._subscriptions.values() if one is not before]
+        others = [one[1].name for one in self._subscriptions if one is not before]
         taken = {*self._driver_session.reporters, *others}
         name = name_of(function)
         while name in taken:
@@ -201,9 +199,9 @@ class EventStream:
             SessionError: when the function is not subscribed.
         """
         with self._lock:
-            found = [key for key, (one, _) in self._subscriptions.items() if one.function == function]
-            deliveries = [self._subscriptions.pop(key)[1] for key in found]
-        if not found:
+            deliveries = [delivery for one, delivery in self._subscriptions if one.function == function]
+            self._subscriptions = [one for one in self._subscriptions if one[1] not in deliveries]
+        if not deliveries:
             raise SessionError(f"{name_of(function)} is not a callback of this stream: pass a function given to on()")
         for delivery in deliveries:
             self._driver_session.detach(delivery)
@@ -279,9 +277,10 @@ class EventStream:
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # Ignore errors: if the JVM has exited, the driver session ends by itself.
-            with contextlib.suppress(Exception):
+            try:
                 self._bridge.stop()
+            except Exception as error:
+                _LOG.warning("cannot stop recording Spark's events; the stream ends when the JVM has exited: %r", error)
         if not threading.current_thread().name.startswith("spark-events"):
             self._thread.join(self._patience + _GRACE_SECONDS)
 
@@ -320,7 +319,7 @@ def _seconds(timeout: object, name: str = "timeout") -> float:
     return float(timeout)
 
 
-def _key(function: Callback) -> str:
+def _path(function: Callback) -> str:
     return f"{getattr(function, '__module__', '')}.{name_of(function)}"
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
 from spark_events.translate.last_failure import LastFailure
-from spark_events.translate.status import APPLICATION, Status
+from spark_events.translate.status import Status
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Applications"]
 
-_SCOPE = "spark.application"
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
 
@@ -86,24 +86,24 @@ _PARENT = {
 
 
 class Applications:
-    """The status of the driver's application."""
+    """The status of the driver's application.
+
+    Attributes:
+        name: the application's name, as used in event bodies.
+        identity: prefix of the keys of all events.
+        scope_variables: attributes of all events.
+    """
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
         self.illegal = 0
         self._last_failure = last_failure
         self._diagnostics = diagnostics
         self.scope_variables: dict[str, AttributeValue] = {}
-        # Prefix of the keys of all events.
         self.identity = _identity(None, None)
-        self._name = "?"
+        self.name = "?"
         # Prefix of the bodies of events about a part of the application.
         self._prefix = ""
-        self._status = Status(APPLICATION)
-
-    @property
-    def name(self) -> str:
-        """The application's name, as used in event bodies."""
-        return self._name
+        self._status = Status()
 
     def named(self, body: str) -> str:
         """Return the body with the application's name first, for files shared by applications."""
@@ -124,7 +124,7 @@ class Applications:
 
     def assume(self, app_id: str, attempt_id: str | None) -> None:
         """Set the id and name of an application whose start was not recorded."""
-        self._name = app_id
+        self.name = app_id
         self._prefix = f"{app_id}: "
         self.identity = _identity(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
@@ -134,7 +134,7 @@ class Applications:
         if not self._status.become("RUNNING"):
             self.illegal += 1
             return
-        self._name = record.app_name
+        self.name = record.app_name
         self._diagnostics.code = UserCode(record.command, record.main_class, record.py_files, record.namespaces)
         name = record.app_name or record.app_id
         self._prefix = f"{name}: " if name else ""
@@ -150,7 +150,7 @@ class Applications:
             }
         )
         parent: dict[str, AttributeValue | None] = {name: record.links.get(link) for link, name in _PARENT.items()}
-        yield _change(None, "RUNNING", record.time, f"Application '{self._name}' started", Severity.INFO, parent)
+        yield _change(None, "RUNNING", record.time, f"Application '{self.name}' started", Severity.INFO, parent)
 
     def ended(
         self,
@@ -179,7 +179,7 @@ class Applications:
         known = self._last_failure
         if sentence is not None and not (sentence == known.sentence and f"{known.title} failed" in hints):
             hints.append(f"{sentence}{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
-        body = f"Application '{self._name}' {how}{_while(running)}"
+        body = f"Application '{self.name}' {how}{_while(running)}"
         if hints:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
@@ -192,24 +192,15 @@ class Applications:
         severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
-            yield Draft(
-                name="JobFailureEvent",
-                class_scope=_SCOPE,
-                key=("application",),
-                body=self._failure_body(record, how, sentence, diagnosis),
-                severity=Severity.ERROR,
-                observed_ts_millis=record.time,
-                attributes=present(
-                    {
-                        "spark.entity": "application",
-                        "error.type": record.ending,
-                        "failure.fingerprint": fingerprint(record.ending, "", None),
-                        "failure.class": UNKNOWN,
-                        **details,
-                        **(diagnosis.attributes if diagnosis else {}),
-                    }
-                ),
-            )
+            details = {
+                "error.type": record.ending,
+                "failure.fingerprint": fingerprint(record.ending, "", None),
+                "failure.class": UNKNOWN,
+                **details,
+                **(diagnosis.attributes if diagnosis else {}),
+            }
+            body = self._failure_body(record, how, sentence, diagnosis)
+            yield failure("application", (), body, Severity.ERROR, record.time, details)
 
     def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
         """Describe the failure and its cause, or how the program ended if nothing failed."""
@@ -244,10 +235,10 @@ class Applications:
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
             return
         if orderly:
-            body = f"Application '{self._name}' ended with its JVM; its outcome is unknown"
+            body = f"Application '{self.name}' ended with its JVM; its outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"spark.app.end_reason": "JVM_SHUTDOWN"})
             return
-        body, known = f"Application '{self._name}' is lost: {how}{_while(running)}", self._last_failure
+        body, known = f"Application '{self.name}' is lost: {how}{_while(running)}", self._last_failure
         if known.diagnosis is not None:
             body += f" (before that, {known.sentence}: {known.diagnosis.summary})"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
@@ -270,16 +261,7 @@ def _change(
     severity: Severity,
     details: dict[str, AttributeValue | None],
 ) -> Draft:
-    return Draft(
-        name="JobStatusChangeEvent",
-        class_scope=_SCOPE,
-        # Use one key for every termination, so that a live run and a replay produce the same event id. LOST has a
-        # separate key, because the driver may still be running.
-        key=("application", new if new in ("RUNNING", "LOST") else "end"),
-        body=body,
-        severity=severity,
-        observed_ts_millis=at,
-        attributes=present(
-            {"spark.entity": "application", "spark.status.old": old, "spark.status.new": new, **details}
-        ),
-    )
+    # Use one key for every termination, so that a live run and a replay produce the same event id. LOST has a separate
+    # key, because the driver may still be running.
+    key = new if new in ("RUNNING", "LOST") else "end"
+    return status_change("application", (key,), (old, new), body, severity, at, details)

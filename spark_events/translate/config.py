@@ -6,7 +6,7 @@ import dataclasses
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
 from spark_events.loading import load
-from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
+from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
 from spark_events.translate.incidents.config import IncidentConfig, LinkConfig
@@ -110,14 +110,26 @@ class ExecutorConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TranslateConfig:
-    """All settings of the translation."""
+    """All settings of the translation, below ``events``; most of them are in sections."""
 
+    streaming_jobs: bool = option(
+        "streaming-jobs.enabled",
+        boolean,
+        False,
+        doc="Whether Spark jobs of micro-batches are reported even if they do not fail.",
+    )
+    streaming_stages: bool = option(
+        "streaming-stages.enabled",
+        boolean,
+        False,
+        doc="Whether stages of micro-batches are reported even if they do not fail.",
+    )
+    heartbeat_interval: float | None = option(
+        "heartbeat.interval", positive_duration, None, doc="Time between two HeartbeatEvents of the application."
+    )
     batch_commit: BatchCommitConfig = dataclasses.field(default_factory=BatchCommitConfig)
     watermark: WatermarkConfig = dataclasses.field(default_factory=WatermarkConfig)
     failure: FailureConfig = dataclasses.field(default_factory=FailureConfig)
-    streaming_jobs: bool = False
-    streaming_stages: bool = False
-    heartbeat_interval: float | None = None
     executor: ExecutorConfig = dataclasses.field(default_factory=ExecutorConfig)
     deadline: DeadlineConfig = dataclasses.field(default_factory=DeadlineConfig)
     incident: IncidentConfig = dataclasses.field(default_factory=IncidentConfig)
@@ -125,65 +137,23 @@ class TranslateConfig:
     summary: SummaryConfig = dataclasses.field(default_factory=SummaryConfig)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StreamingJobsConfig:
-    """Settings below ``events.streaming-jobs``."""
-
-    enabled: bool = option(
-        "enabled", boolean, False, doc="Whether Spark jobs of micro-batches are reported even if they do not fail."
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StreamingStagesConfig:
-    """Settings below ``events.streaming-stages``."""
-
-    enabled: bool = option(
-        "enabled", boolean, False, doc="Whether stages of micro-batches are reported even if they do not fail."
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeartbeatConfig:
-    """Settings below ``events.heartbeat``."""
-
-    interval: float | None = option(
-        "interval", positive_duration, None, doc="Time between two HeartbeatEvents of the application."
-    )
-
-
-#: Each settings class and the prefix of its keys.
+#: Sections with settings of their own, by the last part of their prefix.
 SECTIONS: dict[str, type] = {
-    "events.batch-commit": BatchCommitConfig,
-    "events.watermark": WatermarkConfig,
-    "events.failure": FailureConfig,
-    "events.streaming-jobs": StreamingJobsConfig,
-    "events.streaming-stages": StreamingStagesConfig,
-    "events.executor": ExecutorConfig,
-    "events.deadline": DeadlineConfig,
-    "events.deadline.query.<name>": QueryDeadlineConfig,
-    "events.heartbeat": HeartbeatConfig,
-    "events.incident": IncidentConfig,
-    "events.link": LinkConfig,
-    "events.summary": SummaryConfig,
+    "batch-commit": BatchCommitConfig,
+    "watermark": WatermarkConfig,
+    "failure": FailureConfig,
+    "executor": ExecutorConfig,
+    "incident": IncidentConfig,
+    "link": LinkConfig,
+    "summary": SummaryConfig,
 }
 
 
 def read(settings: Settings) -> TranslateConfig:
     """Read all sections; an invalid section gets its defaults, and ``settings`` records the error."""
-    jobs = settings.read(StreamingJobsConfig, "events.streaming-jobs") or StreamingJobsConfig()
-    stages = settings.read(StreamingStagesConfig, "events.streaming-stages") or StreamingStagesConfig()
-    heartbeat = settings.read(HeartbeatConfig, "events.heartbeat") or HeartbeatConfig()
-    return TranslateConfig(
-        settings.read(BatchCommitConfig, "events.batch-commit") or BatchCommitConfig(),
-        settings.read(WatermarkConfig, "events.watermark") or WatermarkConfig(),
-        settings.read(FailureConfig, "events.failure") or FailureConfig(),
-        jobs.enabled,
-        stages.enabled,
-        heartbeat.interval,
-        settings.read(ExecutorConfig, "events.executor") or ExecutorConfig(),
-        read_deadlines(settings),
-        settings.read(IncidentConfig, "events.incident") or IncidentConfig(),
-        settings.read(LinkConfig, "events.link") or LinkConfig(),
-        settings.read(SummaryConfig, "events.summary") or SummaryConfig(),
-    )
+    config = settings.read(TranslateConfig, "events") or TranslateConfig()
+    sections = {
+        name.replace("-", "_"): settings.read(section, f"events.{name}") or section()
+        for name, section in SECTIONS.items()
+    }
+    return dataclasses.replace(config, deadline=read_deadlines(settings), **sections)

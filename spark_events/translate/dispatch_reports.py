@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, counted
+from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["final_report", "reporter_status"]
 
@@ -26,31 +26,30 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         why: the reason, in readable form.
         at: milliseconds since the epoch.
     """
+    key: tuple[str | int, ...] = ("reporter", name, new, at)
+    body = f"The circuit breaker of reporter '{name}' went from {old} to {new}: {why}"
+    severity = Severity.WARN if new == "open" else Severity.INFO
     if old is None:
-        return Draft(
-            name="ReporterStatusChangeEvent",
-            class_scope=_SCOPE,
-            # The key contains no time: if several sidecars of an application report the same mistake, their events have
-            # the same id.
-            key=("reporter", name, new),
-            body=f"Reporter '{name}' is {new} and gets no events: {why}",
-            severity=Severity.ERROR,
-            observed_ts_millis=at,
-            attributes={"spark.events.reporter.name": name, "spark.status.new": new, "spark.status.reason": why},
-        )
+        # The key contains no time: if several sidecars of an application report the same mistake, their events have the
+        # same id.
+        key = ("reporter", name, new)
+        body = f"Reporter '{name}' is {new} and gets no events: {why}"
+        severity = Severity.ERROR
     return Draft(
         name="ReporterStatusChangeEvent",
         class_scope=_SCOPE,
-        key=("reporter", name, new, at),
-        body=f"The circuit breaker of reporter '{name}' went from {old} to {new}: {why}",
-        severity=Severity.WARN if new == "open" else Severity.INFO,
+        key=key,
+        body=body,
+        severity=severity,
         observed_ts_millis=at,
-        attributes={
-            "spark.events.reporter.name": name,
-            "spark.status.old": old,
-            "spark.status.new": new,
-            "spark.status.reason": why,
-        },
+        attributes=present(
+            {
+                "spark.events.reporter.name": name,
+                "spark.status.old": old,
+                "spark.status.new": new,
+                "spark.status.reason": why,
+            }
+        ),
     )
 
 

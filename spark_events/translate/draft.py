@@ -7,7 +7,7 @@ import msgspec
 from spark_events.bridge.progress import iso_millis
 from spark_events.event import AttributeValue, Severity
 
-__all__ = ["Draft", "counted", "iso_millis", "lasting", "present"]
+__all__ = ["Draft", "capitalized", "counted", "iso_millis", "lasting", "present"]
 
 
 # gc=False: drafts are never part of a reference cycle.
@@ -29,6 +29,11 @@ class Draft(msgspec.Struct, gc=False):
     observed_ts_millis: int
     attributes: dict[str, AttributeValue]
     names_application: bool = True
+
+
+def capitalized(text: str) -> str:
+    """Return the text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def present(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import msgspec
 
 from spark_events.bridge.records import SqlExecutionStart
 from spark_events.event import AttributeValue
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, present
 
 __all__ = ["Executions"]
@@ -21,7 +21,7 @@ class Executions:
     """The attributes of the latest SQL executions, by execution id."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
+        self._known: Bounded[str, dict[str, AttributeValue]] = Bounded(_REMEMBERED)
 
     def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
         """Remember an execution; emit no event."""
@@ -32,8 +32,6 @@ class Executions:
                 "spark.sql.writes": _listed(record.writes),
             }
         )
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
         yield from ()
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
 
-__all__ = ["Executors"]
+__all__ = ["FETCH_FAILED", "Executors"]
 
 _REMEMBERED = 4_096
 #: Causes of executor loss that recur if the work is retried without a change.
 _MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
-_FETCH_FAILED = re.compile(r"\S*FetchFailed")
+#: Beginning of the failure reason of a stage that could not fetch its input.
+FETCH_FAILED = re.compile(r"\S*FetchFailed")
 #: In a job's failure message: the number of the stage whose input could not be fetched.
 _STAGE = re.compile(r"(?:ShuffleMapStage|ResultStage) (\d+)\b")
 
@@ -39,8 +41,8 @@ class Executors:
         self._present: dict[str, int] | None = {}
         # History of the total number of cores: the time of each change, and the new number.
         self._cores: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_REMEMBERED)
-        self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
-        self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
+        self._removed: Bounded[str, ExecutorRemoved] = Bounded(_REMEMBERED)
+        self._behind_stages: Bounded[int, _Lost] = Bounded(_REMEMBERED)
 
     @property
     def number(self) -> int | None:
@@ -85,8 +87,6 @@ class Executors:
             self._count_cores(record.time)
         self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
-        if len(self._removed) > _REMEMBERED:
-            self._removed.popitem(last=False)
         yield from ()
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
@@ -99,7 +99,7 @@ class Executors:
         match = _LOST.search(reason)
         if match is not None:
             return _with_executor(diagnosis, self._lost(match[1] or match[2], None))
-        if not _FETCH_FAILED.match(reason):
+        if not FETCH_FAILED.match(reason):
             return diagnosis
         lost = None
         if record.lost_executor:
@@ -111,8 +111,6 @@ class Executors:
         if lost is None:
             return diagnosis
         self._behind_stages[record.stage_id] = lost
-        if len(self._behind_stages) > _REMEMBERED:
-            self._behind_stages.popitem(last=False)
         return _fetch_failure(diagnosis, lost)
 
     def explain_job(self, diagnosis: Diagnosis) -> Diagnosis:

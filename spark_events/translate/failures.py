@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
+from spark_events.translate.draft import present
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
 from spark_events.translate.failure_classes import RETRY_USEFUL, class_of
 from spark_events.translate.incidents.fingerprint import fingerprint, short_location
@@ -37,18 +38,21 @@ class Diagnosis:
     """Analysis of a failure.
 
     Attributes:
-        error_type: Spark's error class, else the type of the root cause.
         summary: the root cause and its location, in one line.
         cancelled: whether the user or Spark cancelled the job; a cancellation needs no action.
         is_fetch_failure: whether a task could not fetch shuffle output.
         attributes: the whole analysis, as event attributes.
     """
 
-    error_type: str
     summary: str
     cancelled: bool
     is_fetch_failure: bool
     attributes: dict[str, AttributeValue]
+
+    @property
+    def error_type(self) -> str:
+        """Spark's error class, else the type of the root cause."""
+        return str(self.attributes["error.type"])
 
     @property
     def root_cause(self) -> str:
@@ -57,8 +61,7 @@ class Diagnosis:
 
     def with_error_type(self, error_type: str) -> Diagnosis:
         """Return a copy of this analysis with another error type."""
-        attributes = {**self.attributes, "error.type": error_type}
-        return dataclasses.replace(self, error_type=error_type, attributes=attributes)
+        return dataclasses.replace(self, attributes={**self.attributes, "error.type": error_type})
 
 
 class Diagnostics:
@@ -114,37 +117,33 @@ class Diagnostics:
         start = max(text.find(f"[{error_class}] "), 0)
         if sql_state is None and (state := _SQL_STATE.search(text, start)):
             sql_state = state[1]
-        trace, trace_cut = _cut(text, self._trace_limit)
-        message, _ = _cut(first.message, MESSAGE_LIMIT)
-        root_text, _ = _cut(str(root), MESSAGE_LIMIT)
         is_fetch_failure = root.type.endswith("FetchFailedException")
         # The causes of a fetch failure have error classes that describe only the connection.
         error_type = (None if is_fetch_failure else error_class) or root.type or _NAMELESS
-        attributes: dict[str, AttributeValue] = {
-            "error.type": error_type,
-            "exception.type": first.type or root.type or _NAMELESS,
-            "exception.message": message,
-            "exception.stacktrace": trace,
-            "failure.root_cause": root_text,
-            "failure.fingerprint": fingerprint(root.type or error_type, root.message, root.location),
-        }
-        if trace_cut:
-            attributes["failure.stacktrace_cut"] = True
-        if root.location is not None:
-            attributes["failure.location"] = root.location
-        if sql_state is not None:
-            attributes["failure.sql_state"] = sql_state
         cancelled = _is_cancelled(text, error_class)
         in_user_code = root.location is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
-        attributes["failure.class"] = name = class_of(context)
-        if name in RETRY_USEFUL:
-            attributes["failure.retry_useful"] = RETRY_USEFUL[name]
+        name = class_of(context)
+        attributes = present(
+            {
+                "error.type": error_type,
+                "exception.type": first.type or root.type or _NAMELESS,
+                "exception.message": _cut(first.message, MESSAGE_LIMIT),
+                "exception.stacktrace": _cut(text, self._trace_limit),
+                "failure.root_cause": _cut(str(root), MESSAGE_LIMIT),
+                "failure.fingerprint": fingerprint(root.type or error_type, root.message, root.location),
+                "failure.stacktrace_cut": True if len(text) > self._trace_limit else None,
+                "failure.location": root.location,
+                "failure.sql_state": sql_state,
+                "failure.class": name,
+                "failure.retry_useful": RETRY_USEFUL.get(name),
+            }
+        )
         self._label(context, attributes)
         # Use only the file and line in the summary; the attribute failure.location also contains the folder and the
         # function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
-        return Diagnosis(error_type, _one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
+        return Diagnosis(_one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
 
     def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:
         for enricher in self._enrichers:
@@ -173,16 +172,16 @@ def _is_cancelled(text: str, error_class: str | None) -> bool:
     )
 
 
-def _cut(text: str, limit: int) -> tuple[str, bool]:
+def _cut(text: str, limit: int) -> str:
     """Shorten a long string by removing its middle.
 
     A quarter of the limit is used for the last characters, which contain the causes.
     """
     if len(text) <= limit:
-        return text, False
+        return text
     tail = limit // 4
     head = limit - tail
-    return f"{text[:head]}\n... [{len(text) - limit} characters cut] ...\n{text[-tail:]}", True
+    return f"{text[:head]}\n... [{len(text) - limit} characters cut] ...\n{text[-tail:]}"
 
 
 def _one_line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from spark_events.bridge.records import QueryProgress
 from spark_events.event import Severity
@@ -47,21 +47,16 @@ class Heartbeats:
             return None
         return (self._slot + 1) * self._interval
 
-    def observe(self, of: Callable[[QueryProgress], Iterable[Draft]]) -> Callable[[QueryProgress], Iterable[Draft]]:
-        """Return a handler that also records commits and lags for the next heartbeat."""
-        if self._interval is None:
-            return of
-
-        def handle(record: QueryProgress) -> Iterable[Draft]:
+    def progress(self, record: QueryProgress) -> Iterator[Draft]:
+        """Record commits and lags for the next heartbeat; emit no event."""
+        if self._interval is not None:
             progress = record.progress
             self._batches += is_commit(progress)
             lags = [lag(source.end_offset, source.latest_offset) for source in progress.sources]
             known = [rows for rows in lags if rows is not None]
             if known:
                 self._lags[progress.run_id] = sum(known)
-            return of(record)
-
-        return handle
+        yield from ()
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Report a heartbeat if one is due at ``now``, in milliseconds since the epoch."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
-from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, present
+from spark_events.event import Severity
+from spark_events.translate.bounded import Bounded
+from spark_events.translate.draft import Draft, capitalized
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -17,7 +18,6 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["Jobs"]
 
-_SCOPE = "spark.job"
 #: Number of finished jobs to remember, so that a repeated record of a job's completion emits no second event.
 _REMEMBERED = 4_096
 #: Maximum number of running jobs, reached only if most records of completed jobs were lost.
@@ -47,7 +47,7 @@ class Jobs:
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
-        self._failed_executions: OrderedDict[str, None] = OrderedDict()
+        self._failed_executions: Bounded[str, None] = Bounded(_REMEMBERED)
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -56,8 +56,8 @@ class Jobs:
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
-        self._running: OrderedDict[int, Origin] = OrderedDict()
-        self._over: OrderedDict[int, None] = OrderedDict()
+        self._running: Bounded[int, Origin] = Bounded(_RUNNING)
+        self._over: Bounded[int, None] = Bounded(_REMEMBERED)
 
     def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
         """Store the batch that a query processes; emit no event."""
@@ -72,13 +72,11 @@ class Jobs:
             return ()
         origin = Origin(record.properties, self._queries, self._executions)
         self._running[job_id] = origin
-        if len(self._running) > _RUNNING:
-            self._running.popitem(last=False)
         if origin.is_streaming:
             origin.note_batch()
             if not self._streaming:
                 return ()
-        body = f"{_name(job_id, origin)} started"
+        body = f"{capitalized(_name(job_id, origin))} started"
         return (_change(job_id, None, "RUNNING", record.time, body, Severity.DEBUG, origin),)
 
     def ended(self, record: JobEnd) -> Iterable[Draft]:
@@ -95,8 +93,6 @@ class Jobs:
         known = self._running.pop(job_id, None)
         origin = known or Origin({}, self._queries)
         self._over[job_id] = None
-        if len(self._over) > _REMEMBERED:
-            self._over.popitem(last=False)
         old = None if known is None else "RUNNING"
         if record.failure is None:
             self.last_failed = None
@@ -106,7 +102,7 @@ class Jobs:
                 # only count it.
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
-                body = f"{_name(job_id, origin)} finished"
+                body = f"{capitalized(_name(job_id, origin))} finished"
                 return (_change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin),)
             return ()
         name = _name(job_id, origin)
@@ -116,31 +112,21 @@ class Jobs:
             return ()
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
-        self._last_failure.note(f"job {job_id}", diagnosis, f"{name[0].lower()}{name[1:]} {how}")
+        self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
         if not diagnosis.cancelled:
             self._note_failed_execution(origin)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
-        body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
+        body = f"{capitalized(name)} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
-        failure = Draft(
-            name="JobFailureEvent",
-            class_scope=_SCOPE,
-            key=("job", job_id),
-            body=f"{name} {how}: {diagnosis.summary}",
-            severity=severity,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "job",
-                    "spark.job.id": job_id,
-                    "failure.will_retry": False,
-                    **origin.attributes,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
-        return change, failure
+        details = {
+            "spark.job.id": job_id,
+            "failure.will_retry": False,
+            **origin.attributes,
+            **diagnosis.attributes,
+        }
+        body = f"{capitalized(name)} {how}: {diagnosis.summary}"
+        return change, failure("job", (job_id,), body, severity, record.time, details)
 
     def has_failed_in(self, execution_id: int) -> bool:
         """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
@@ -155,8 +141,6 @@ class Jobs:
         execution = origin.attributes.get("spark.sql.execution.id")
         if execution is not None:
             self._failed_executions[str(execution)] = None
-            if len(self._failed_executions) > _REMEMBERED:
-                self._failed_executions.popitem(last=False)
 
     def running_titles(self) -> list[str]:
         """Return the names of the running jobs, except jobs of micro-batches."""
@@ -174,19 +158,16 @@ class Jobs:
         for job_id, origin in self._running.items():
             self._over[job_id] = None
             if not origin.is_streaming:
-                body = f"{_name(job_id, origin)} was cancelled: its application ended while the job was running"
+                name = capitalized(_name(job_id, origin))
+                body = f"{name} was cancelled: its application ended while the job was running"
                 yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.WARN, origin)
         self._running.clear()
 
 
 def _name(job_id: int, origin: Origin) -> str:
-    return f"Job {job_id}{origin.clause}"
+    return f"job {job_id}{origin.clause}"
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
-    if old is not None:
-        attributes["spark.status.old"] = old
-    attributes["spark.status.new"] = new
-    attributes.update(origin.attributes)
-    return Draft("JobStatusChangeEvent", _SCOPE, ("job", job_id, new), body, severity, at, attributes)
+    details = {"spark.job.id": job_id, **origin.attributes}
+    return status_change("job", (job_id, new), (old, new), body, severity, at, details)

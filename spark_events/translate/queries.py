@@ -9,15 +9,14 @@ import msgspec
 
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.batches import Batches
-from spark_events.translate.draft import Draft, iso_millis, present
+from spark_events.translate.draft import Draft, capitalized, iso_millis
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.last_failure import LastFailure
-from spark_events.translate.status import QUERY, Status
+from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
 
-_SCOPE = "spark.streaming.query"
 #: Maximum number of finished runs to keep for late records.
 _REMEMBERED = 1_000
 
@@ -30,8 +29,8 @@ class Run:
         self.run_id = run_id
         self.name = name
         self.number = number
-        self.status = Status(QUERY)
-        self.reported = Batches()
+        self.status = Status()
+        self.last_reported_batch = -1
         self.batch_runs = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
@@ -168,23 +167,7 @@ def _change(
     details: dict[str, AttributeValue],
 ) -> Draft:
     new = run.status.value or ""
-    return Draft(
-        name="JobStatusChangeEvent",
-        class_scope=_SCOPE,
-        key=("query", run.run_id, new),
-        body=body,
-        severity=severity,
-        observed_ts_millis=at,
-        attributes=present(
-            {
-                "spark.entity": "query",
-                "spark.status.old": old,
-                "spark.status.new": new,
-                **run.scope_variables,
-                **details,
-            }
-        ),
-    )
+    return status_change("query", (run.run_id, new), (old, new), body, severity, at, {**run.scope_variables, **details})
 
 
 def _sentence(run: Run) -> str:
@@ -193,23 +176,13 @@ def _sentence(run: Run) -> str:
 
 
 def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
-    return Draft(
-        name="JobFailureEvent",
-        class_scope=_SCOPE,
-        key=("query", run.run_id),
-        body=f"Q{_sentence(run)[1:]}: {diagnosis.summary}",
-        severity=Severity.ERROR,
-        observed_ts_millis=at,
-        attributes=present(
-            {
-                "spark.entity": "query",
-                "failure.will_retry": False,
-                **run.scope_variables,
-                **diagnosis.attributes,
-                "spark.batch.id": run.batch_under_way,
-                "spark.streaming.query.committed_offsets": (
-                    msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
-                ),
-            }
-        ),
-    )
+    offsets = msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
+    details = {
+        "failure.will_retry": False,
+        **run.scope_variables,
+        **diagnosis.attributes,
+        "spark.batch.id": run.batch_under_way,
+        "spark.streaming.query.committed_offsets": offsets,
+    }
+    body = f"{capitalized(_sentence(run))}: {diagnosis.summary}"
+    return failure("query", (run.run_id,), body, Severity.ERROR, at, details)

@@ -11,7 +11,10 @@ import re
 
 from spark_events.translate.user_code import UserCode
 
-__all__ = ["Cause", "outermost", "root_cause"]
+__all__ = ["ABORTED", "Cause", "outermost", "root_cause"]
+
+#: Beginning of the failure message of a job whose stage failed.
+ABORTED = "Job aborted due to stage failure: "
 
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
@@ -22,7 +25,6 @@ _CAUSED_BY = re.compile(
 )
 _FRAMELESS_CAUSE = "\nCaused by: "
 _SPARK_EXCEPTION = "org.apache.spark.SparkException"
-_ABORTED = "Job aborted due to stage failure: "
 _TASK_FAILURE = re.compile(
     r"most recent failure: .*?\(TID \d+[^)]*\)(?: \([^)]*\))?: (.*)|Most recent failure reason:\s+(.*)", re.DOTALL
 )
@@ -77,7 +79,7 @@ def outermost(text: str) -> Cause:
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
         # Some texts lack the exception's type, but Spark always raises this message as a SparkException.
-        return Cause(_SPARK_EXCEPTION if header.startswith(_ABORTED) else "", header.strip())
+        return Cause(_SPARK_EXCEPTION if header.startswith(ABORTED) else "", header.strip())
     return Cause(match[1], (match[2] or "").strip())
 
 

@@ -7,15 +7,17 @@ memory in ``collect()``.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import SqlExecutionEnd
 from spark_events.event import Severity
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.bounded import Bounded
+from spark_events.translate.draft import Draft
+from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.root_causes import ABORTED
 
 __all__ = ["SqlExecutions"]
 
@@ -23,7 +25,6 @@ _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
-_OF_A_JOB = "Job aborted due to stage failure: "
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
 
@@ -40,7 +41,7 @@ class SqlExecutions:
         self._jobs = jobs
         self._diagnostics = diagnostics
         self._last_failure = last_failure
-        self._failed: OrderedDict[int, None] = OrderedDict()
+        self._failed: Bounded[int, None] = Bounded(_REMEMBERED)
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
@@ -57,12 +58,10 @@ class SqlExecutions:
         if root in self._failed:
             return
         self._failed[root] = None
-        if len(self._failed) > _REMEMBERED:
-            self._failed.popitem(last=False)
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
-        if diagnosis.cancelled or record.error.startswith(_OF_A_JOB):
+        if diagnosis.cancelled or record.error.startswith(ABORTED):
             # This message shows that a job failed; the job's own event reports the failure.
             return
         self._held[record.execution_id] = record, diagnosis
@@ -92,20 +91,12 @@ class SqlExecutions:
         about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
         name = f"{title}{f' ({about})' if about else ''}"
         self._last_failure.note(title, diagnosis, f"{name} failed")
-        return Draft(
-            name="JobFailureEvent",
-            class_scope="spark.sql.execution",
-            key=("sql", record.execution_id),
-            body=f"{name} failed in the driver: {diagnosis.summary}",
-            severity=Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "sql",
-                    "spark.sql.execution.id": str(record.execution_id),
-                    "spark.job.description": record.description or None,
-                    "failure.will_retry": False,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
+        details = {
+            "spark.sql.execution.id": str(record.execution_id),
+            "spark.job.description": record.description or None,
+            "failure.will_retry": False,
+            **diagnosis.attributes,
+        }
+        body = f"{name} failed in the driver: {diagnosis.summary}"
+        severity = Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN
+        return failure("sql", (record.execution_id,), body, severity, record.time, details)

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
-from spark_events.translate.draft import Draft, present
-from spark_events.translate.executors import Executors
+from spark_events.translate.bounded import Bounded
+from spark_events.translate.draft import Draft, capitalized, present
+from spark_events.translate.entities import failure
+from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin, without_reflection
 from spark_events.translate.queries import Queries
-from spark_events.translate.status import STAGE, Status
+from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stages import StageSummaries
 
 __all__ = ["Stages"]
 
-_SCOPE = "spark.stage"
 _REMEMBERED = 4_096
 # Spark retries a whole stage if its input is lost, or if the stage has a barrier.
-_FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
 #: Spark does not retry the last stage of a job, even with a barrier, because the driver has already received some of
 #: its results.
@@ -33,7 +33,6 @@ _COLLATERAL = re.compile(
     r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
     r"|.* so this stage is not needed anymore)"
 )
-_ABORTED = "Job aborted due to stage failure: "
 _CULPRIT = re.compile(r"Task \d+ in stage (\d+)\.\d+ failed")
 _SENTENCES = {
     "ALL_RUNNING_OR_FINISHED": "all {tasks} tasks of {name} are running or have finished",
@@ -52,7 +51,7 @@ class _StageAttempt:
         self.name = name
         self.origin = origin
         self.submitted = submitted
-        self.status = Status(STAGE)
+        self.status: str | None = None
         self.over = False
         self._last = 0
         self._edge_at = 0
@@ -69,8 +68,9 @@ class _StageAttempt:
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
-        if record.status not in STAGE or not self.status.become(record.status):
+        if record.status == self.status:
             return None
+        self.status = record.status
         self._edge_at = max(record.time, self._edge_at)
         return self._edge_at
 
@@ -106,7 +106,7 @@ class Stages:
         self._streaming = streaming
         self._summaries = summaries
         self._attempts: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
-        self._failures: OrderedDict[int, int] = OrderedDict()
+        self._failures: Bounded[int, int] = Bounded(_REMEMBERED)
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
         """Remember a new stage attempt; emit no event."""
@@ -120,7 +120,7 @@ class Stages:
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """Report a change of status that the shim derived from the tasks it counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
-        old = None if attempt is None else attempt.status.value
+        old = None if attempt is None else attempt.status
         at = None if attempt is None else attempt.takes(record)
         if attempt is None or at is None:
             self.illegal += 1
@@ -133,12 +133,12 @@ class Stages:
         )
         yield Draft(
             name="AllSubtasksStatusChangeEvent",
-            class_scope=_SCOPE,
+            class_scope="spark.stage",
             key=(
                 *("stage", record.stage_id, record.attempt, record.status, at),
                 *(record.running, record.finished, record.failed),
             ),
-            body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
+            body=f"{capitalized(sentence)}{attempt.clause}",
             severity=Severity.DEBUG,
             observed_ts_millis=at,
             attributes=present(
@@ -184,30 +184,20 @@ class Stages:
         diagnosis = self._executors.explain_stage(record, attempt.submitted, diagnosis)
         will_retry = self._will_retry(record, reason)
         name = _name(record.stage_id, record.attempt, attempt.name)
-        yield Draft(
-            name="JobFailureEvent",
-            class_scope=_SCOPE,
-            key=("stage", record.stage_id, record.attempt),
-            body=(
-                f"{name[0].upper()}{name[1:]} failed{attempt.clause}"
-                f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
-            ),
-            severity=Severity.WARN if will_retry else Severity.ERROR,
-            observed_ts_millis=record.time,
-            attributes=present(
-                {
-                    "spark.entity": "stage",
-                    "spark.stage.id": record.stage_id,
-                    "spark.stage.attempt": record.attempt,
-                    "spark.stage.name": attempt.name,
-                    "failure.will_retry": will_retry,
-                    "spark.stage.tasks_total": record.tasks,
-                    "spark.stage.tasks_failed_attempts": record.failed,
-                    **attempt.origin.attributes,
-                    **diagnosis.attributes,
-                }
-            ),
-        )
+        body = f"{capitalized(name)} failed{attempt.clause}"
+        body += f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
+        details = {
+            "spark.stage.id": record.stage_id,
+            "spark.stage.attempt": record.attempt,
+            "spark.stage.name": attempt.name,
+            "failure.will_retry": will_retry,
+            "spark.stage.tasks_total": record.tasks,
+            "spark.stage.tasks_failed_attempts": record.failed,
+            **attempt.origin.attributes,
+            **diagnosis.attributes,
+        }
+        severity = Severity.WARN if will_retry else Severity.ERROR
+        yield failure("stage", (record.stage_id, record.attempt), body, severity, record.time, details)
 
     def _remember(self, record: StageSubmitted | StageCompleted, attempt: _StageAttempt) -> _StageAttempt:
         self._attempts[record.stage_id, record.attempt] = attempt
@@ -225,24 +215,22 @@ class Stages:
         Spark does not report its decision. It retries only for these reasons, and only a limited number of times in a
         row.
         """
-        if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
+        if not FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
         failures = self._failures.pop(record.stage_id, 0) + 1
         self._failures[record.stage_id] = failures
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
         return failures < record.most_failures
 
 
 def _is_collateral(record: StageCompleted, reason: str) -> bool:
     """Return whether Spark ended the attempt because another stage or task failed."""
-    if reason.startswith(_ABORTED):
-        culprit = _CULPRIT.match(reason, len(_ABORTED))
+    if reason.startswith(ABORTED):
+        culprit = _CULPRIT.match(reason, len(ABORTED))
         return culprit is not None and int(culprit[1]) != record.stage_id
     if _COLLATERAL.match(reason):
         return True
     # If a task fails the job, Spark 4 also fails the job's other running stages, with the message of that task.
-    return not (record.task_failure is not None or _FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
+    return not (record.task_failure is not None or FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
 
 
 def _name(stage_id: int, attempt: int, name: str) -> str:

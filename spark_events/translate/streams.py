@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from spark_events.bridge.records import QueryIdle, QueryProgress, QueryStarted, QueryTerminated
 from spark_events.translate.commits import Commits, committed_at, is_commit
@@ -12,6 +13,13 @@ from spark_events.translate.queries import Queries, Run
 from spark_events.translate.watermarks import WatermarkTracker
 
 __all__ = ["Streams"]
+
+
+class _Tracked(NamedTuple):
+    """Commits and watermark of one run."""
+
+    commits: Commits
+    watermark: WatermarkTracker
 
 
 class Streams:
@@ -25,26 +33,19 @@ class Streams:
     def __init__(self, queries: Queries, config: TranslateConfig) -> None:
         self._queries = queries
         self._config = config
-        self._commits: dict[str, Commits] = {}
-        self._watermarks: dict[str, WatermarkTracker] = {}
+        self._runs: dict[str, _Tracked] = {}
 
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
-        # This property is read for every record, so it creates no lists or generators.
-        earliest: int | None = None
-        for run_id, commits in self._commits.items():
-            for deadline in (commits.next_deadline, self._watermarks[run_id].next_deadline):
-                if deadline is not None and (earliest is None or deadline < earliest):
-                    earliest = deadline
-        return earliest
+        return _earliest(self._runs.values())
 
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event."""
         oldest: int | None = None
-        for commits in self._commits.values():
-            record = commits.held_record
+        for run in self._runs.values():
+            record = run.commits.held_record
             if record is not None and (oldest is None or record < oldest):
                 oldest = record
         return oldest
@@ -53,7 +54,7 @@ class Streams:
         """Report the start of a run; first close an earlier run whose end was not recorded."""
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
-            yield from self._close(earlier)
+            yield from self._close(earlier.run_id)
         yield from self._queries.started(record)
 
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
@@ -64,8 +65,9 @@ class Streams:
         if not is_commit(progress):
             yield from self._nothing_to_do(run, at)
             return
-        if not run.reported.add(progress.batch_id):
+        if progress.batch_id <= run.last_reported_batch:
             return
+        run.last_reported_batch = progress.batch_id
         run.batch_runs = False
         if run.status.is_over:
             # This progress report arrived after its run ended. No later commit can be merged with it, so report it
@@ -87,41 +89,25 @@ class Streams:
         """Report the held events and then that the run ended; close the run's watermark."""
         yield from self.tick(record.at)
         ended = record.at
-        watermark = self._watermarks.get(record.run_id)
-        if watermark is not None and record.until is not None and watermark.lives_until(record.until):
+        run = self._runs.get(record.run_id)
+        if run is not None and record.until is not None and run.watermark.lives_until(record.until):
             # An event log does not record when a run ended. Therefore, first report the events that are due before the
             # next line.
-            for draft in self._tick(self._commits[record.run_id], watermark, record.until):
+            for draft in _tick([run], record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
-        yield from self._close(self._queries.run(record.id, record.run_id))
+        yield from self._close(record.run_id)
         yield from self._queries.terminated(record, ended)
-        self._commits.pop(record.run_id, None)
-        self._watermarks.pop(record.run_id, None)
+        self._runs.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Report all events due until now, in order of their deadlines."""
-        while (deadline := self.next_deadline) is not None and deadline <= now:
-            for commits in self._commits.values():
-                yield from commits.flush(deadline)
-            for watermark in self._watermarks.values():
-                yield from watermark.tick(deadline)
-
-    def _tick(self, commits: Commits, watermark: WatermarkTracker, now: int) -> Iterator[Draft]:
-        """Report all events of one run that are due until now."""
-        while True:
-            due = [d for d in (commits.next_deadline, watermark.next_deadline) if d is not None and d <= now]
-            if not due:
-                return
-            yield from commits.flush(min(due))
-            yield from watermark.tick(min(due))
+        return _tick(self._runs.values(), now)
 
     def flush(self) -> Iterator[Draft]:
         """Report the held events and close all watermarks, because the application has ended."""
-        for commits in self._commits.values():
-            yield from commits.flush()
-        for watermark in self._watermarks.values():
-            watermark.close()
+        for run_id in self._runs:
+            yield from self._close(run_id)
 
     def _nothing_to_do(self, run: Run, at: int) -> Iterator[Draft]:
         run.batch_runs = False
@@ -130,14 +116,32 @@ class Streams:
             yield from commits.idle(at)
             yield from watermark.idle(at)
 
-    def _close(self, run: Run) -> Iterator[Draft]:
-        if run.run_id in self._commits:
-            yield from self._commits[run.run_id].flush()
-            self._watermarks[run.run_id].close()
+    def _close(self, run_id: str) -> Iterator[Draft]:
+        run = self._runs.get(run_id)
+        if run is not None:
+            yield from run.commits.flush()
+            run.watermark.close()
 
-    def _of(self, run: Run) -> tuple[Commits, WatermarkTracker]:
-        if run.run_id not in self._commits:
-            self._commits[run.run_id] = Commits(run, self._config.batch_commit)
+    def _of(self, run: Run) -> _Tracked:
+        if run.run_id not in self._runs:
             timeout = round(self._config.watermark.idle_timeout * 1000)
-            self._watermarks[run.run_id] = WatermarkTracker(run, timeout)
-        return self._commits[run.run_id], self._watermarks[run.run_id]
+            self._runs[run.run_id] = _Tracked(Commits(run, self._config.batch_commit), WatermarkTracker(run, timeout))
+        return self._runs[run.run_id]
+
+
+def _earliest(runs: Iterable[_Tracked]) -> int | None:
+    # The deadline is read for every record, so this function creates no lists or generators.
+    earliest: int | None = None
+    for run in runs:
+        for deadline in (run.commits.next_deadline, run.watermark.next_deadline):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+    return earliest
+
+
+def _tick(runs: Collection[_Tracked], now: int) -> Iterator[Draft]:
+    while (deadline := _earliest(runs)) is not None and deadline <= now:
+        for run in runs:
+            yield from run.commits.flush(deadline)
+        for run in runs:
+            yield from run.watermark.tick(deadline)

@@ -66,7 +66,6 @@ __all__ = ["Translator"]
 #: sidecar's clock.
 _MOST_BEHIND = 60_000
 _DIED = "its driver died without reporting its end"
-_extend = dict.update
 #: Types of the records that may arrive before the application's start.
 _EARLY = frozenset({ExecutorAdded, ExecutorRemoved})
 
@@ -89,10 +88,10 @@ def _nothing(_: object) -> Iterable[Draft]:
     return ()
 
 
-def _both(first: _Handler, second: _Handler) -> _Handler:
+def _each(*handlers: _Handler) -> _Handler:
     def handle(record: Any) -> Iterator[Draft]:
-        yield from first(record)
-        yield from second(record)
+        for handler in handlers:
+            yield from handler(record)
 
     return handle
 
@@ -127,7 +126,7 @@ class Translator:
         self._streams = Streams(self._queries, config)
         self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure, executions)
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
-        self._summaries = ApplicationSummaries(config.summary, self._application)
+        self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
@@ -143,7 +142,7 @@ class Translator:
             QueryStarted: (_timestamp, self._streams.started),
             QueryProgress: (
                 committed_at,
-                _both(self._summaries.progress, self._heartbeats.observe(self._streams.progress)),
+                _each(self._summaries.progress, self._heartbeats.progress, self._streams.progress),
             ),
             QueryIdle: (_timestamp, self._streams.idle),
             QueryTerminated: (_undated, self._query_terminated),
@@ -156,8 +155,8 @@ class Translator:
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
             ApplicationTotals: (_time, self._summaries.ended),
-            ExecutorAdded: (_time, _both(executors.added, self._executor_events.added)),
-            ExecutorRemoved: (_time, _both(executors.removed, self._executor_events.removed)),
+            ExecutorAdded: (_time, _each(executors.added, self._executor_events.added)),
+            ExecutorRemoved: (_time, _each(executors.removed, self._executor_events.removed)),
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
         }
@@ -165,7 +164,7 @@ class Translator:
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
-            self._handlers[kind] = moment, _both(judge, handler)
+            self._handlers[kind] = moment, _each(judge, handler)
 
     @property
     def illegal(self) -> int:
@@ -285,8 +284,7 @@ class Translator:
         """Return the titles of the running queries and jobs, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
         # The record of a job's completion may be among the dropped records.
-        jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
-        return queries + jobs
+        return queries if self.dropped else queries + self._jobs.running_titles()
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
         if type(record) in _EARLY and not self.knows_application:
@@ -351,11 +349,8 @@ class Translator:
         self._summaries.observe(draft)
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
-        attributes = Attributes(application.scope_variables)
-        # The caller does not have the list yet, so changing it is safe.
-        _extend(attributes, draft.attributes)
-        if role := self._recoveries.of(name, attributes):
-            _extend(attributes, role)
+        attributes = {**application.scope_variables, **draft.attributes}
+        attributes |= self._recoveries.of(name, attributes)
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(
             name=name,
@@ -365,5 +360,5 @@ class Translator:
             observed_ts_millis=draft.observed_ts_millis,
             event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),
             sequence=number,
-            attributes=attributes,
+            attributes=Attributes(attributes),
         )

@@ -47,7 +47,6 @@ class WatermarkTracker:
         self._timeout = max(1, idle_timeout_millis)
         self._period = TriggerPeriod()
         self._view = View(run)
-        self._batch = -1
         # Time of the last change. A later change never receives an earlier time, unless the clock was set back.
         self._now = 0
         self._last_seen = 0
@@ -77,10 +76,9 @@ class WatermarkTracker:
             at: when the batch was committed, in milliseconds since the epoch.
         """
         watermark = progress.event_time.get("watermark")
-        if watermark is None or self._closed or progress.batch_id <= self._batch:
-            # A query without a watermark has no idle status. A progress report older than the last one is ignored.
+        if watermark is None or self._closed:
+            # A query without a watermark has no idle status.
             return
-        self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
         self._note(began, at)
         at = max(at, self._now)

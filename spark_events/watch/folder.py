@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
@@ -20,6 +21,7 @@ RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
 #: Maximum number of attempts to read the folder; an attempt fails if a file is rotated meanwhile.
 _ATTEMPTS = 5
+_LOG = logging.getLogger(__name__)
 
 
 class JsonFolder:
@@ -105,9 +107,8 @@ class JsonFolder:
 def _see(sightings: Sightings, line: bytes) -> None:
     try:
         sightings.see(decode_event(line))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Skip a line that is not an event: the line may be from another program, or incomplete.
-        return
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _LOG.debug("skipping a line of another program, or an incomplete line: %s", error)
 
 
 async def _reported(reporter: FileReporter, event: Event) -> None:

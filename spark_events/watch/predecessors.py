@@ -13,7 +13,6 @@ two intervals after the start of the next run.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -28,8 +27,7 @@ from spark_events.bridge.records import ApplicationStart
 from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.watch.lost import lost_event
-from spark_events.watch.sightings import Sightings
+from spark_events.watch.sightings import Sightings, lost_event
 
 if TYPE_CHECKING:
     from spark_events.reporters.database.config import DatabaseConfig
@@ -77,6 +75,7 @@ class Predecessors:
         #: Folder with the mark of this run, until the mark is deleted.
         self._own: SpoolFolder | None = None
         self._unmarking = threading.Lock()
+        self._is_untouchable = False
 
     def begin(self, start: ApplicationStart) -> None:
         """Start looking for lost runs of this application. Further calls have no effect."""
@@ -109,13 +108,20 @@ class Predecessors:
             pause = _TOUCH_SECONDS
             own = self._own
             if own is not None:
-                with contextlib.suppress(OSError):
-                    os.utime(own.folder / _START)
+                self._touch(own.folder / _START)
             elif not self._databases:
                 return
             for database in [*self._databases]:
                 pause = min(pause, self._in_database(database, start))
         self._unmark()
+
+    def _touch(self, mark: Path) -> None:
+        try:
+            os.utime(mark)
+        except OSError as error:
+            level = logging.DEBUG if self._is_untouchable else logging.WARNING
+            self._is_untouchable = True
+            _LOG.log(level, "cannot update %s, so the next run may not report a loss of this run: %s", mark, error)
 
     def _unmark(self) -> None:
         """Delete the mark of this run, unless it is already deleted."""
@@ -180,8 +186,11 @@ def _read(folder: Path) -> tuple[ApplicationStart, int] | None:
     try:
         at = (folder / _START).stat().st_mtime_ns // 1_000_000
         return msgspec.json.decode((folder / _START).read_bytes(), type=ApplicationStart), at
-    except (OSError, msgspec.MsgspecError):
-        # Skip a folder without a valid file: the folder is new, or the disk was full when the file was written.
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        # The disk may have been full when the file was written.
+        _LOG.warning("cannot read %s, so a lost earlier run is not reported: %s", folder / _START, error)
         return None
 
 

@@ -11,9 +11,21 @@ from fakes import START, application_end, application_start, query_started, quer
 from hypothesis import strategies as st
 
 from spark_events import Event
-from spark_events.translate.status import APPLICATION, JOB, QUERY, STAGE, Transitions
 
-WATERMARK: Transitions = {"ACTIVE": frozenset({"IDLE"}), "IDLE": frozenset({"ACTIVE"})}
+#: Allowed next statuses of each status. Any status may be the first status.
+APPLICATION: dict[str, set[str]] = {
+    "RUNNING": {"FINISHED", "FAILED", "CANCELLED", "ENDED", "LOST"},
+    **{final: set() for final in ("FINISHED", "FAILED", "CANCELLED", "ENDED", "LOST")},
+}
+QUERY: dict[str, set[str]] = {"RUNNING": {"FINISHED", "FAILED"}, "FINISHED": set(), "FAILED": set()}
+JOB: dict[str, set[str]] = {**QUERY, "RUNNING": {"FINISHED", "FAILED", "CANCELLED"}, "CANCELLED": set()}
+STAGE: dict[str, set[str]] = {
+    "NOT_ALL_RUNNING_OR_FINISHED": {"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"},
+    "ALL_RUNNING_OR_FINISHED": {"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"},
+    # If an executor is lost, the output of finished tasks may be lost too; such tasks run again.
+    "ALL_FINISHED": {"NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED"},
+}
+WATERMARK: dict[str, set[str]] = {"ACTIVE": {"IDLE"}, "IDLE": {"ACTIVE"}}
 FETCH = "org.apache.spark.shuffle.FetchFailedException: Failed to connect to h1\n\tat a.B.c(B.java:1)"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage {stage}.0 failed 1 times, most recent failure: Lost task"
 FAILURE = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": "java.io.IOException: disk\n"}
@@ -218,7 +230,7 @@ def check(events: Iterable[Event]) -> None:
         last[subject] = str(new)
 
 
-def _subject(event: Event) -> tuple[tuple[object, ...], Transitions]:
+def _subject(event: Event) -> tuple[tuple[object, ...], dict[str, set[str]]]:
     attributes = event.attributes
     if event.name == "AllSubtasksStatusChangeEvent":
         return ("stage", attributes["spark.stage.id"], attributes["spark.stage.attempt"]), STAGE

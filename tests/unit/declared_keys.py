@@ -11,9 +11,10 @@ from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
-from spark_events.pipeline import EventsConfig, ReporterConfig
+from spark_events.plans import EventsConfig, ReporterConfig
 from spark_events.reporters.registry import factory
-from spark_events.translate.config import SECTIONS
+from spark_events.translate.config import SECTIONS, TranslateConfig
+from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
 
 __all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
 
@@ -22,8 +23,15 @@ SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, 
 
 def of_the_driver() -> Iterator[tuple[str, Option]]:
     """Return all keys, except the keys of reporters."""
-    sections = {"events": EventsConfig, "events.dispatcher": DispatcherConfig, **SECTIONS}
-    for prefix, section in sections.items():
+    sections = [
+        ("events", EventsConfig),
+        ("events.dispatcher", DispatcherConfig),
+        ("events", TranslateConfig),
+        ("events.deadline", DeadlineConfig),
+        ("events.deadline.query.<name>", QueryDeadlineConfig),
+        *((f"events.{name}", section) for name, section in SECTIONS.items()),
+    ]
+    for prefix, section in sections:
         for declared in options(section):
             yield f"{prefix}.{declared.key}", declared
 

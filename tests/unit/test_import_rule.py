@@ -32,8 +32,10 @@ ALLOWED = {
 }
 ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
 ALLOWED["report"] = LEAVES | {"bridge", "translate", "reporters"}
-ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
-ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
+ALLOWED["plans"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
+ALLOWED["pipeline"] = ALLOWED["plans"] | {"plans"}
+ALLOWED["record_flow"] = LEAVES | {"bridge", "translate", "dispatch"}
+ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "record_flow", "watch"}
 ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}

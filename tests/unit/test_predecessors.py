@@ -17,8 +17,8 @@ from fakes import FakeDriver, application_end, application_start, eventually, go
 from spark_events.bridge.records import ApplicationStart
 from spark_events.config import Secret
 from spark_events.reporters.database.config import DatabaseConfig
-from spark_events.watch.lost import lost_event
 from spark_events.watch.predecessors import Predecessors
+from spark_events.watch.sightings import lost_event
 
 NOW = time.time_ns() // 1_000_000
 
@@ -102,6 +102,29 @@ def test_a_spool_without_an_end_of_the_predecessor(tmp_path: Path) -> None:
         "Application 'shop' is lost: its driver died without reporting its end; detected at the start of the next run"
     )
     assert [*(tmp_path / "spool").rglob("start.json")] == []
+
+
+def test_an_unreadable_mark_of_the_predecessor_is_logged(tmp_path: Path) -> None:
+    """A lost run whose file is incomplete, for example because the disk was full, is not reported, but logged."""
+    settings = in_spool(tmp_path)
+    kill_together(tmp_path, settings)
+    (mark,) = (tmp_path / "spool").rglob("start.json")
+    mark.write_text("{")
+    with driver(tmp_path, settings) as made:
+        made.send_records(start("second"))
+        ends(made)
+    assert lost(tmp_path) == []
+    (line,) = [answer["message"] for answer in made.answers if answer["kind"] == "log"]
+    assert f"cannot read {mark}, so a lost earlier run is not reported" in line
+
+
+def test_a_sign_of_life_that_cannot_be_stored_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If the file of the run was deleted, for example by a clean-up of the folder, one warning is logged."""
+    run = Predecessors(tmp_path, [], False, "", lambda _: None)
+    for _ in range(2):
+        run._touch(tmp_path / "start.json")
+    (record,) = caplog.records
+    assert "so the next run may not report a loss of this run" in record.getMessage()
 
 
 def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_LOG = logging.getLogger(__name__)
 #: Environment variable that the Connect server sets in the process that runs foreachBatch.
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
@@ -122,7 +125,7 @@ def _run_of(df: DataFrame, query: str) -> str:
 
 def _is_of_a_stream(df: DataFrame) -> bool:
     """Return whether a running query created the DataFrame; only the batches of a query use its session."""
-    with contextlib.suppress(Exception):  # not a documented part of Spark
+    try:
         session = df._jdf.sparkSession()
         running = session.sharedState().activeStreamingQueries()
         for key in list(running):
@@ -130,4 +133,16 @@ def _is_of_a_stream(df: DataFrame) -> bool:
             execution = None if query is None else query.lastExecution()
             if execution is not None and execution.sparkSession() == session:
                 return True
+    except Exception as error:  # not a documented part of Spark
+        _warn(repr(error))
     return False
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    """Warn once per reason, because a job may enrich many DataFrames."""
+    _LOG.warning(
+        "cannot determine whether a streaming query created a DataFrame; its calls get the idempotency keys of a batch "
+        "job. In foreachBatch, pass replay=Replay(query='name', batch_id=batch_id): %s",
+        reason,
+    )

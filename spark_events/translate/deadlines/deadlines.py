@@ -79,8 +79,6 @@ class Deadlines:
         self._question: dict[str, Any] | None = None
         self._asked_runs: frozenset[str] = frozenset()
         self._forgiven = 0
-        self._due: int | None = None
-        self._is_stale = True
         self._is_over = False
         self.handlers = self._all_handlers() if config.is_on else {}
 
@@ -98,7 +96,7 @@ class Deadlines:
                 QueryTerminated: self._terminated,
             }
         if self._config.job is not None:
-            handlers |= {JobStart: self._job_started, JobEnd: self._job_ended}
+            handlers |= {JobStart: self._jobs.started, JobEnd: self._jobs.ended}
         if self._config.resources is not None:
             handlers[StageWaited] = self._stage.waited
         return handlers
@@ -106,14 +104,12 @@ class Deadlines:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next request, in milliseconds since the epoch; None: never."""
-        if self._is_stale:
-            self._is_stale = False
-            due = [at for run in self._runs.values() for at in run.due()]
-            due += [at for part in (self._jobs, self._stage, self._application) for at in part.due()]
-            self._due = min(due, default=None)
-        if self._due is None or self._is_over or not self.handlers:
+        if self._is_over or not self.handlers:
             return None
-        return self._due if self._asked is None else max(self._due, self._asked + _PATIENCE)
+        moments = [at for run in self._runs.values() for at in run.due()]
+        moments += [*self._jobs.due(), *self._stage.due(), *self._application.due()]
+        due = min(moments, default=None)
+        return due if due is None or self._asked is None else max(due, self._asked + _PATIENCE)
 
     def tick(self, now: int) -> None:
         """Prepare a request, if one is due.
@@ -144,7 +140,7 @@ class Deadlines:
                 pass
 
     def _inspected(self, record: Inspection) -> Iterator[Draft]:
-        self._is_stale, self._asked = True, None
+        self._asked = None
         now = record.at
         if now - record.asked > _STOOD_STILL:
             self._forgiven = now
@@ -163,7 +159,6 @@ class Deadlines:
         yield from self._application.inspected(record, self._forgiven)
 
     def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
-        self._is_stale = True
         self._application.started(record)
         self._stage.begins(record.time)
         yield from ()
@@ -186,7 +181,6 @@ class Deadlines:
             )
 
     def _query_started(self, record: QueryStarted) -> Iterator[Draft]:
-        self._is_stale = True
         run = self._queries.run(record.id, record.run_id, record.name)
         for earlier in [known for known in self._runs.values() if known.run.query_id == record.id]:
             if earlier.run is not run:
@@ -206,7 +200,6 @@ class Deadlines:
         return known
 
     def _progress(self, record: QueryProgress) -> Iterator[Draft]:
-        self._is_stale = True
         progress = record.progress
         run = self._queries.run(progress.id, progress.run_id, progress.name)
         at = committed_at(record)
@@ -221,7 +214,6 @@ class Deadlines:
     def _idle(self, record: QueryIdle) -> Iterator[Draft]:
         run = self._runs.get(record.run_id)
         if run is not None:
-            self._is_stale = True
             yield from run.idle(iso_millis(record.timestamp, record.at))
 
     def _terminated(self, record: QueryTerminated) -> Iterator[Draft]:
@@ -230,14 +222,4 @@ class Deadlines:
     def _forget(self, run_id: str, at: int) -> Iterator[Draft]:
         run = self._runs.pop(run_id, None)
         if run is not None:
-            self._is_stale = True
             yield from run.ended(at)
-
-    def _job_started(self, record: JobStart) -> Iterator[Draft]:
-        self._is_stale = True
-        self._jobs.started(record)
-        yield from ()
-
-    def _job_ended(self, record: JobEnd) -> Iterator[Draft]:
-        self._is_stale = True
-        yield from self._jobs.ended(record)

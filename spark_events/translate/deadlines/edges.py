@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -16,22 +16,29 @@ __all__ = ["Edges", "Work"]
 _FACTOR = 3
 _LATE = 1
 _VERY_LATE = 2
+#: Subject and class scope of the events of each rule.
+_RULES = {
+    "batch": ("batch", "spark.streaming.query"),
+    "progress": ("query", "spark.streaming.query"),
+    "lag": ("query", "spark.streaming.query"),
+    "resources": ("stage", "spark.stage"),
+    "job": ("job", "spark.job"),
+    "application": ("application", "spark.application"),
+}
 
 
 class Work(NamedTuple):
     """Work with a deadline.
 
     Attributes:
+        name: identifies the work while it runs.
         rule: the last part of the rule's key.
-        subject: ``batch``, ``query``, ``job``, ``stage`` or ``application``.
-        scope: class scope of the events.
         key: identifies the deadline in the application, in this run and in a replay.
         attributes: event attributes that describe the work.
     """
 
+    name: str
     rule: str
-    subject: str
-    scope: str
     key: tuple[str | int, ...]
     attributes: dict[str, AttributeValue | None]
 
@@ -75,35 +82,37 @@ class Edges:
             return since + limit
         return edge.since + _FACTOR * edge.limit if edge.level == _LATE else None
 
-    def judge(
-        self, name: str, work: Work, limit: int, since: int, now: int, sentence: Callable[[str, str], str]
-    ) -> Iterator[Draft]:
+    def judge(self, work: Work, limit: int, since: int, now: int, sentence: str, details: str = "") -> Iterator[Draft]:
         """Yield the events of a deadline that are due: WARN at the limit, ERROR at three times the limit.
 
         Args:
-            name: name of the deadline.
             work: the work.
             limit: the time limit, in milliseconds.
             since: start time of the work, in milliseconds since the epoch.
             now: milliseconds since the epoch.
-            sentence: returns the body for the elapsed time and the limit.
+            sentence: first words of the body, before the elapsed time and the limit.
+            details: end of the body.
         """
-        edge = self._open.get(name)
+        edge = self._open.get(work.name)
         if edge is None:
             if now - since < limit:
                 return
-            edge = self._open[name] = _Edge(_LATE, since, limit, list(work.key))
-            yield _draft(edge, work, "ON_TIME", since + limit, Severity.WARN, sentence)
+            edge = self._open[work.name] = _Edge(_LATE, since, limit, list(work.key))
+            yield _draft(edge, work, "ON_TIME", since + limit, Severity.WARN, sentence, details)
         if edge.level == _LATE and now - edge.since >= _FACTOR * edge.limit:
             edge.level = _VERY_LATE
-            yield _draft(edge, work, "OVERDUE", edge.since + _FACTOR * edge.limit, Severity.ERROR, sentence)
+            at = edge.since + _FACTOR * edge.limit
+            yield _draft(edge, work, "OVERDUE", at, Severity.ERROR, sentence, details)
 
-    def close(self, name: str, work: Work, now: int, sentence: Callable[[str, str], str]) -> Iterator[Draft]:
-        """Yield the recovery event of an overdue deadline; nothing if the deadline was on time."""
-        edge = self._open.pop(name, None)
+    def close(self, work: Work, now: int, sentence: str, details: str = "") -> Iterator[Draft]:
+        """Yield the recovery event of an overdue deadline; nothing if the deadline was on time.
+
+        In the body, the details replace the limit.
+        """
+        edge = self._open.pop(work.name, None)
         if edge is not None:
             edge.level = 0
-            yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence)
+            yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence, details)
 
     def forget(self, name: str) -> None:
         """Remove a deadline whose work is unknown; emit no event."""
@@ -116,19 +125,23 @@ def _draft(
     old: str,
     at: int,
     severity: Severity,
-    sentence: Callable[[str, str], str],
+    sentence: str,
+    details: str,
 ) -> Draft:
     elapsed = max(0, at - edge.since)
+    subject, scope = _RULES[work.rule]
+    limit = f" (limit {lasting(edge.limit)})"
+    ending = f"for {lasting(elapsed)}{limit}{details}" if edge.level else f"after {lasting(elapsed)}{details or limit}"
     return Draft(
         name="DeadlineStatusChangeEvent",
-        class_scope=work.scope,
+        class_scope=scope,
         key=("deadline", work.rule, *edge.key, edge.level),
-        body=sentence(lasting(elapsed), lasting(edge.limit)),
+        body=f"{sentence} {ending}",
         severity=severity,
         observed_ts_millis=at,
         attributes=present(
             {
-                "spark.deadline.subject": work.subject,
+                "spark.deadline.subject": subject,
                 "spark.deadline.rule": work.rule,
                 "spark.status.old": old,
                 "spark.status.new": "OVERDUE" if edge.level else "ON_TIME",

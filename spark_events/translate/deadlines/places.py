@@ -39,6 +39,7 @@ _PHASES = (
     ("runBatch", "processing"),
 )
 _MOST_FRAMES = 12
+_MOST_STAGES = 3
 
 
 class Place(NamedTuple):
@@ -70,7 +71,7 @@ def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code
     if own is not None:
         attributes["spark.deadline.location"] = f"{own['place']} in {_name(own)}"
     if any(frame.startswith(_JOB) for frame in frames):
-        text = "; ".join(tasks_of(stage, now) for stage in stages[:3]) or "a Spark job runs"
+        text = tasks_of(stages, now) or "a Spark job runs"
         attributes |= _longest(stages)
     elif thread.is_in_python:
         text, places = _python_place(thread.python, code)
@@ -106,11 +107,15 @@ def _python_place(stacks: Sequence[list[PythonFrame]], code: UserCode) -> tuple[
     return f"waiting in Python at {place}", {"spark.deadline.location": place, "spark.deadline.stack": stack}
 
 
-def tasks_of(stage: RunningStage, now: int) -> str:
-    """Return the state of a stage's tasks as a clause for event bodies.
+def tasks_of(stages: Sequence[RunningStage], now: int) -> str:
+    """Return the state of the tasks of the first stages as a clause for event bodies.
 
     For example, ``stage 3 [count at x.py:4] has 7 of 8 tasks done, 1 running, 0 waiting``.
     """
+    return "; ".join(_tasks_of_one(stage, now) for stage in stages[:_MOST_STAGES])
+
+
+def _tasks_of_one(stage: RunningStage, now: int) -> str:
     waiting = max(0, stage.tasks - stage.running - stage.finished)
     text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
     text += f", {stage.running:,} running, {waiting:,} waiting"

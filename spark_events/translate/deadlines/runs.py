@@ -8,7 +8,7 @@ to find the pauses. A query that waits for its next trigger is on time, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from spark_events.bridge.progress import StreamingProgress
 from spark_events.bridge.records import QueryThread
@@ -19,8 +19,6 @@ from spark_events.translate.offsets import lags
 from spark_events.translate.queries import Run
 
 __all__ = ["RunDeadlines"]
-
-_SCOPE = "spark.streaming.query"
 
 
 class RunDeadlines:
@@ -109,24 +107,15 @@ class RunDeadlines:
         attributes = {} if place is None else place.attributes
         for rule, limit in self._limits.items():
             work = self._work(rule)._replace(attributes={**self._attributes, **attributes})
-            sentence = self._overdue(self._batch if rule == "batch" else "a batch, nor reported itself idle,", where)
-            yield from self._edges.judge(self._name(rule), work, limit, self._since, now, sentence)
-
-    def _overdue(self, missing: str, where: str) -> Callable[[str, str], str]:
-        start = f"Query '{self.run.title}' has not committed {missing}"
-        return lambda elapsed, allowed: f"{start} for {elapsed} (limit {allowed}){where}"
+            missing = self._batch if rule == "batch" else "a batch, nor reported itself idle,"
+            sentence = f"Query '{self.run.title}' has not committed {missing}"
+            yield from self._edges.judge(work, limit, self._since, now, sentence, where)
 
     def _recovered(self, at: int, how: str) -> Iterator[Draft]:
         for rule in self._limits:
-            name = self._name(rule)
-            if self._edges.since(name) is not None:
+            if self._edges.since(self._name(rule)) is not None:
                 self._episodes += 1
-                yield from self._edges.close(
-                    name,
-                    self._work(rule),
-                    at,
-                    lambda elapsed, allowed: f"Query '{self.run.title}' {how} after {elapsed} (limit {allowed})",
-                )
+                yield from self._edges.close(self._work(rule), at, f"Query '{self.run.title}' {how}")
 
     def _backlog(self, progress: StreamingProgress, at: int, proven: bool) -> Iterator[Draft]:
         assert self._lag is not None
@@ -145,27 +134,14 @@ class RunDeadlines:
         assert self._lag is not None
         most, limit = self._lag
         since, rows = self._above[source]
-        yield from self._edges.judge(
-            self._name("lag", source),
-            self._lag_work(source),
-            limit,
-            since,
-            now,
-            lambda elapsed, allowed: (
-                f"{self._source(source)} has had more than {counted(most, 'unread row')} for {elapsed}"
-                f" (limit {allowed}): {counted(rows, 'row')} at the last commit"
-            ),
-        )
+        sentence = f"{self._source(source)} has had more than {counted(most, 'unread row')}"
+        details = f": {counted(rows, 'row')} at the last commit"
+        yield from self._edges.judge(self._lag_work(source), limit, since, now, sentence, details)
 
     def _caught_up(self, source: str, at: int, how: str) -> Iterator[Draft]:
         work = self._lag_work(source)
         del self._above[source]
-        yield from self._edges.close(
-            self._name("lag", source),
-            work,
-            at,
-            lambda elapsed, allowed: f"{self._source(source)} is no longer behind after {elapsed}: {how}",
-        )
+        yield from self._edges.close(work, at, f"{self._source(source)} is no longer behind", f": {how}")
 
     def _source(self, source: str) -> str:
         index, _, topic = source.partition("|")
@@ -181,12 +157,12 @@ class RunDeadlines:
             "spark.deadline.topic": topic or None,
             "spark.deadline.rows": rows,
         }
-        return Work("lag", "query", _SCOPE, (self.run.run_id, source, since), attributes)
+        return Work(self._name("lag", source), "lag", (self.run.run_id, source, since), attributes)
 
     def _work(self, rule: str) -> Work:
         next_batch = self.run.last_committed_batch + 1
         key = (self.run.run_id, next_batch, self._episodes)
-        return Work(rule, "batch" if rule == "batch" else "query", _SCOPE, key, self._attributes)
+        return Work(self._name(rule), rule, key, self._attributes)
 
     def _name(self, rule: str, source: str = "") -> str:
         return f"{rule}|{self.run.run_id}|{source}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.event import AttributeValue
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, tasks_of
 from spark_events.translate.draft import Draft, counted
@@ -38,7 +38,7 @@ class JobDeadlines:
         self._edges = edges
         self._limit = _millis(limit)
         self._queries = queries
-        self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
+        self._jobs: Bounded[int, tuple[int, Origin]] = Bounded(_RUNNING)
 
     def due(self) -> Iterator[int]:
         """Yield the times at which events are due."""
@@ -51,13 +51,12 @@ class JobDeadlines:
         """Return the ids of the longest-running jobs; a request covers a limited number."""
         return [job for job, _ in sorted(self._jobs.items(), key=lambda item: item[1][0])[:100]]
 
-    def started(self, record: JobStart) -> None:
-        """Apply the start of a job."""
+    def started(self, record: JobStart) -> Iterator[Draft]:
+        """Apply the start of a job; emit no event."""
         origin = Origin(record.properties, self._queries)
         if not origin.is_streaming:
             self._jobs[record.job_id] = (record.time, origin)
-            if len(self._jobs) > _RUNNING:
-                self._jobs.popitem(last=False)
+        yield from ()
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""
@@ -88,31 +87,19 @@ class JobDeadlines:
 
     def _judge(self, job: int, now: int, stages: Sequence[RunningStage]) -> Iterator[Draft]:
         since, origin = self._jobs[job]
-        where = "; ".join(tasks_of(stage, now) for stage in stages[:3])
+        where = tasks_of(stages, now)
         longest = min((s for s in stages if s.longest), key=lambda s: s.longest.time if s.longest else 0, default=None)
         details = attributes_of(longest) if longest is not None else {}
-        yield from self._edges.judge(
-            f"job|{job}",
-            _job(job, origin, details),
-            self._limit,
-            since,
-            now,
-            lambda elapsed, allowed: (
-                f"Job {job}{origin.clause} has been running for {elapsed} (limit {allowed}){where and f': {where}'}"
-            ),
-        )
+        sentence = f"Job {job}{origin.clause} has been running"
+        work = _job(job, origin, details)
+        yield from self._edges.judge(work, self._limit, since, now, sentence, where and f": {where}")
 
     def _close(self, job: int, origin: Origin, at: int) -> Iterator[Draft]:
-        yield from self._edges.close(
-            f"job|{job}",
-            _job(job, origin, {}),
-            at,
-            lambda elapsed, allowed: f"Job {job}{origin.clause} ended after {elapsed} (limit {allowed})",
-        )
+        yield from self._edges.close(_job(job, origin, {}), at, f"Job {job}{origin.clause} ended")
 
 
 def _job(job: int, origin: Origin, details: dict[str, AttributeValue | None]) -> Work:
-    return Work("job", "job", "spark.job", (job,), {"spark.job.id": job, **origin.attributes, **details})
+    return Work(f"job|{job}", "job", (job,), {"spark.job.id": job, **origin.attributes, **details})
 
 
 class StageDeadline:
@@ -196,37 +183,21 @@ class StageDeadline:
         if executors >= 0:
             known = f"; {counted(executors, 'executor')} with {counted(cores, 'core')} known"
             details = {"spark.deadline.executors": executors, "spark.deadline.cores": cores}
-        verb = ("waits", "wait")[waiting != 1]
-        yield from self._edges.judge(
-            _stage_name(stage),
-            self._work(stage, since, details),
-            self._limit,
-            since,
-            now,
-            lambda elapsed, allowed: (
-                f"Stage {stage.stage_id} [{stage.name}]{self._clause(stage)} gets no resources:"
-                f" {counted(waiting, 'task')} {verb} and none has been running for {elapsed} (limit {allowed}){known}"
-            ),
-        )
+        tasks = counted(waiting, "task", ("waits", "wait"))
+        sentence = f"{self._title(stage)} gets no resources: {tasks} and none has been running"
+        yield from self._edges.judge(self._work(stage, since, details), self._limit, since, now, sentence, known)
 
     def _close(self, stage: RunningStage, at: int, how: str) -> Iterator[Draft]:
-        yield from self._edges.close(
-            _stage_name(stage),
-            self._work(stage, 0, {}),
-            at,
-            lambda elapsed, allowed: (
-                f"Stage {stage.stage_id} [{stage.name}]{self._clause(stage)} {how} after {elapsed} (limit {allowed})"
-            ),
-        )
+        yield from self._edges.close(self._work(stage, 0, {}), at, f"{self._title(stage)} {how}")
 
-    def _clause(self, stage: RunningStage) -> str:
+    def _title(self, stage: RunningStage) -> str:
         clause = Origin(stage.properties, self._queries).clause
-        return "" if stage.name in clause else clause
+        return f"Stage {stage.stage_id} [{stage.name}]{'' if stage.name in clause else clause}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
         origin = Origin(stage.properties, self._queries)
         attributes = {**origin.attributes, **attributes_of(stage), **details}
-        return Work("resources", "stage", "spark.stage", (stage.stage_id, stage.attempt, since), attributes)
+        return Work(_stage_name(stage), "resources", (stage.stage_id, stage.attempt, since), attributes)
 
 
 def _stage_name(stage: RunningStage) -> str:
@@ -261,7 +232,7 @@ class ApplicationDeadline:
         """Yield the events that are due."""
         if self._since is not None:
             self._since = max(self._since, forgiven)
-            yield from self._judge(record.at, "; ".join(tasks_of(stage, record.at) for stage in record.stages[:3]))
+            yield from self._judge(record.at, tasks_of(record.stages, record.at))
 
     def ended(self, at: int, proven: bool) -> Iterator[Draft]:
         """End the deadline. For an event log, the record's times prove whether the limit had passed."""
@@ -269,25 +240,12 @@ class ApplicationDeadline:
             return
         if proven:
             yield from self._judge(at, "")
-        yield from self._edges.close(
-            "application",
-            _APPLICATION,
-            at,
-            lambda elapsed, allowed: f"Application '{self._title}' ended after {elapsed} (limit {allowed})",
-        )
+        yield from self._edges.close(_APPLICATION, at, f"Application '{self._title}' ended")
 
     def _judge(self, now: int, where: str) -> Iterator[Draft]:
         assert self._since is not None
-        yield from self._edges.judge(
-            "application",
-            _APPLICATION,
-            self._limit,
-            self._since,
-            now,
-            lambda elapsed, allowed: (
-                f"Application '{self._title}' has been running for {elapsed} (limit {allowed}){where and f': {where}'}"
-            ),
-        )
+        sentence = f"Application '{self._title}' has been running"
+        yield from self._edges.judge(_APPLICATION, self._limit, self._since, now, sentence, where and f": {where}")
 
 
-_APPLICATION = Work("application", "application", "spark.application", ("application",), {})
+_APPLICATION = Work("application", "application", ("application",), {})

@@ -6,28 +6,29 @@ The totals cover work, failures, core-hours, memory, bytes, cost and streaming q
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 
 from spark_events.bridge.records import ApplicationTotals, QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.applications import Applications
+from spark_events.translate.bounded import Bounded
 from spark_events.translate.commits import input_rows, is_commit
 from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.queries import Queries
 from spark_events.translate.summaries.config import SummaryConfig
 from spark_events.translate.summaries.problems import took
 
 __all__ = ["ApplicationSummaries"]
 
 _HOUR = 3_600_000
-_MOST_QUERIES = 20
-_MOST_FUNCTIONS = 20
+#: Maximum number of queries, and of enrichment functions, that have totals of their own.
+_MOST_NAMES = 20
 _OTHERS = "(others)"
 _NAME_LIMIT = 100
-#: Maximum number of remembered query runs, and of remembered causes of failure. The causes are needed to count the
-#: failures of a job and of its stage as one failure.
+#: Maximum number of remembered causes of failure, which are needed to count the failures of a job and of its stage as
+#: one failure.
 _REMEMBERED = 1_024
-_LEVELS = {"stage": 1, "job": 2, "sql": 3, "query": 4, "application": 5}
 #: Sums over all tasks; each becomes an attribute ``spark.summary.<name>``.
 _SUMS = (
     *("run_ms", "cpu_ms", "gc_ms", "fetch_wait_ms", "retried_ms", "input_bytes", "input_rows", "output_bytes"),
@@ -98,16 +99,17 @@ class ApplicationSummaries:
     Args:
         config: the price of a core-hour.
         application: supplies the application's name.
+        queries: supplies the last reported batch of each run.
     """
 
-    def __init__(self, config: SummaryConfig, application: Applications) -> None:
+    def __init__(self, config: SummaryConfig, application: Applications, queries: Queries) -> None:
         self._price = config.core_hour_price
         self._application = application
+        self._runs = queries
         self._queries: dict[str, _QueryNumbers] = {}
-        self._last_batches: OrderedDict[str, int] = OrderedDict()
         self._failures: Counter[str] = Counter()
-        # Number of failures by fingerprint of the cause, and by level (stage, job, query, application).
-        self._failed: OrderedDict[str, Counter[int]] = OrderedDict()
+        # Number of failures by fingerprint of the cause, and by entity (stage, job, query, application).
+        self._failed: Bounded[str, Counter[str]] = Bounded(_REMEMBERED)
         self._usage: dict[str, int | float] = {}
         self._enrich_cost: int | float | None = None
         self._observers = {
@@ -119,10 +121,8 @@ class ApplicationSummaries:
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
         """Count a committed batch; emit no event."""
         progress = record.progress
-        if is_commit(progress) and progress.batch_id > self._last_batches.get(progress.run_id, -1):
-            self._last_batches[progress.run_id] = progress.batch_id
-            if len(self._last_batches) > _REMEMBERED:
-                self._last_batches.popitem(last=False)
+        run = self._runs.run(progress.id, progress.run_id, progress.name)
+        if is_commit(progress) and progress.batch_id > run.last_reported_batch:
             numbers = self._query(progress.name or progress.id[:8])
             numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
         yield from ()
@@ -189,10 +189,7 @@ class ApplicationSummaries:
         return f"Application '{self._application.name}' {when}: {', '.join(facts)}"
 
     def _query(self, title: str) -> _QueryNumbers:
-        title = title[:_NAME_LIMIT]
-        if title not in self._queries and len(self._queries) >= _MOST_QUERIES:
-            title = _OTHERS
-        return self._queries.setdefault(title, _QueryNumbers())
+        return self._queries.setdefault(_counted_as(title, self._queries), _QueryNumbers())
 
     def _failure(self, draft: Draft) -> None:
         """Count a failure once, although several levels report it.
@@ -205,12 +202,10 @@ class ApplicationSummaries:
         cause = str(attributes.get("failure.fingerprint"))
         levels = self._failed.pop(cause, Counter())
         before = max(levels.values(), default=0)
-        levels[_LEVELS.get(str(attributes.get("spark.entity")), 0)] += 1
+        levels[str(attributes.get("spark.entity"))] += 1
         if max(levels.values()) > before:
             self._failures[str(attributes.get("failure.class", "UNKNOWN"))] += 1
         self._failed[cause] = levels
-        if len(self._failed) > _REMEMBERED:
-            self._failed.popitem(last=False)
 
     def _deadline(self, draft: Draft) -> None:
         attributes = draft.attributes
@@ -229,10 +224,14 @@ class ApplicationSummaries:
             self._enrich_cost = (self._enrich_cost or 0) + cost
         if isinstance(usage, int | float):
             # Each enrichment function has its own unit of usage, such as tokens or characters.
-            function = str(attributes.get("spark.enrich.function") or _OTHERS)[:_NAME_LIMIT]
-            if function not in self._usage and len(self._usage) >= _MOST_FUNCTIONS:
-                function = _OTHERS
+            function = _counted_as(str(attributes.get("spark.enrich.function") or _OTHERS), self._usage)
             self._usage[function] = self._usage.get(function, 0) + usage
+
+
+def _counted_as(name: str, known: Collection[str]) -> str:
+    """Return the name of a query or function; ``(others)`` for a new name if too many names are known."""
+    name = name[:_NAME_LIMIT]
+    return name if name in known or len(known) < _MOST_NAMES else _OTHERS
 
 
 def _short(number: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_events.bridge.records import StageCompleted
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.draft import Draft, capitalized, counted, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.origin import Origin
@@ -79,7 +79,7 @@ class StageSummaries:
         found = problems(record.tasks, totals, core_ms if is_alone else None, self._config)
         known = totals.started > 0
         verb = "took" if record.failure_reason is None else "failed after"
-        body = f"{title[0].upper()}{title[1:]} {verb} "
+        body = f"{capitalized(title)} {verb} "
         body += f"{took(totals.ended - totals.started)}" if known else "an unknown time"
         body += f" with {counted(record.tasks, 'task')}{clause}"
         details: dict[str, AttributeValue | None] = {

@@ -17,11 +17,8 @@ from fakes import (
     query_started,
     query_terminated,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spark_events import Event, Severity
-from spark_events.translate.batches import Batches
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.translator import Translator
 
@@ -169,22 +166,3 @@ def test_a_clock_set_back_does_not_delay_held_commits() -> None:
     stream = Stream()
     assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert reported(stream.tick(70)) == [(None, 2, 1)]
-
-
-@given(st.lists(st.integers(0, 40)))
-def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
-    """`Batches` reports each number as new exactly once, in any order of the numbers."""
-    known: set[int] = set()
-    batches = Batches()
-    for number in numbers:
-        assert batches.add(number) is (number not in known)
-        known.add(number)
-
-
-def test_a_set_of_batches_with_gaps_stays_small() -> None:
-    """If every second number is missing, `Batches` fills the oldest gaps and keeps the newest gaps."""
-    batches = Batches()
-    assert all(batches.add(number) for number in range(0, 10_000, 2))
-    assert not batches.add(1)
-    assert batches.add(9_997)
-    assert not batches.add(9_998)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -106,3 +108,11 @@ def test_a_stream_over_connect_needs_batch_and_query(
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
     with pytest.raises(InvalidPlanError, match=r"pass replay=Replay\(query='name', batch_id=batch_id\)"):
         micro_batch(DF, batch_id, query)
+
+
+def test_a_failed_search_for_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If Spark's undocumented list of queries cannot be read, a warning is logged, and the batch counts as a job."""
+    context = SimpleNamespace(getLocalProperty=lambda key: None)
+    session: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+    assert micro_batch(session, None, None) == MicroBatch("", None, streams=False)
+    assert "cannot determine whether a streaming query created the DataFrame" in caplog.text
