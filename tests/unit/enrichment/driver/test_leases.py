@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+from virtual_time import run
 
 from spark_events import Budget
 from spark_events.enrichment.driver.driver_channel import DriverChannel, opened_channel
@@ -177,16 +178,18 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
     When all calls have ended, the task returns its permitted calls.
     """
     limits, asks = JobLimits(in_flight=32), []
-    ledger, returned = Ledger(limits), asyncio.Event()
-
-    async def lease_for(ask: Ask) -> Lease:
-        asks.append(ask)
-        if not ask.wanted and len(asks) > 1:
-            returned.set()
-        return await leased(ledger, 1, ask)
 
     async def calls() -> None:
-        share = JobShare(limits, None)
+        clock = asyncio.get_running_loop().time
+        ledger, returned = Ledger(limits, clock), asyncio.Event()
+
+        async def lease_for(ask: Ask) -> Lease:
+            asks.append(ask)
+            if not ask.wanted and len(asks) > 1:
+                returned.set()
+            return await leased(ledger, 1, ask)
+
+        share = JobShare(limits, None, clock)
         running = asyncio.ensure_future(share.run(lease_for))
         await asyncio.gather(*(share.wait(0.0, again=False) for _ in range(32)))
         before = len(asks)
@@ -203,7 +206,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
         await returned.wait()
         running.cancel()
 
-    asyncio.run(asyncio.wait_for(calls(), SECONDS))
+    run(asyncio.wait_for(calls(), SECONDS))
 
 
 @pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])
