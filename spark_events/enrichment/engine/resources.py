@@ -98,8 +98,9 @@ def _bearable(error: BaseException) -> Exception:
 class Resources:
     """Open resources of a process, by definition; used by the loop's thread only."""
 
-    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS, closing_seconds: float = _CLOSING_SECONDS) -> None:
         self._idle_seconds = idle_seconds
+        self._closing_seconds = closing_seconds
         self._holders: dict[Hashable, _Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -167,7 +168,7 @@ class Resources:
             if used or not holder.users:
                 self._drop(key)
         if self._closing:
-            await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
+            await asyncio.wait(self._closing, timeout=self._closing_seconds)
 
     def _drop(self, key: Hashable) -> None:
         holder = self._holders.pop(key)

@@ -34,12 +34,11 @@ from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch import retry_loop as retry_loop_module
-from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.retry_loop import RetryLoop
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore
 
@@ -343,16 +342,17 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
     """After an error in the retry loop itself, such as a MemoryError, a new thread continues; no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    backoff, defects = RetryLoop._backoff, [MemoryError()]
+    pause, defects = Breaker.pause, [MemoryError()]
 
-    def fails_once(attempts: RetryLoop, state: Any) -> float:
-        if defects:
+    def fails_once(breaker: Breaker) -> float:
+        if reporter.attempts and defects:
             raise defects.pop()
-        return backoff(attempts, state)
+        return pause(breaker)
 
-    monkeypatch.setattr(RetryLoop, "_backoff", fails_once)
+    monkeypatch.setattr(Breaker, "pause", fails_once)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
+    assert not defects
     assert numbers(reporter.events) == [0, 1, 2]
     assert delivery.counters().dropped == {}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from enrich_engine import Run, chunks_of
-from fakes import PATIENCE, eventually
+from fakes import eventually
 from lateness import Witness
 
 from spark_events.enrichment.engine.failure import RowFailure
@@ -347,9 +347,8 @@ def test_max_in_flight_uncancellable_calls_fail_the_remaining_rows(witness: Witn
         assert "given up: 4 calls of test_max_in_flight" in answer.message
 
 
-def test_a_stop_waits_a_limited_time_for_cancelled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_waits_a_limited_time_for_cancelled_calls() -> None:
     """A stop waits for cancelled calls that clean up, but not for calls that ignore their cancellation."""
-    monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cleaned: list[int] = []
 

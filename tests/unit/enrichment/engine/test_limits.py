@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run, chunks_of, definition
+from enrich_engine import Run, chunks_of, definition, new_process
 from lateness import Witness
 from virtual_engine import VirtualRun, virtual_now
 
@@ -126,12 +126,9 @@ def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
-def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+def test_consecutive_tasks_are_spaced_in_any_processes(processes: int) -> None:
     """Consecutive tasks keep the interval of the rate, in one process or in several processes without shared state."""
-    workers: list[process.Process] = []
-    for _ in range(processes):
-        monkeypatch.setattr(process, "_process", None)
-        workers.append(process.current_process())
+    workers = [process.Process() for _ in range(processes)]
     times: list[float] = []
 
     async def fn(row: int) -> int:
@@ -139,13 +136,15 @@ def test_consecutive_tasks_are_spaced_in_any_processes(monkeypatch: pytest.Monke
         return row
 
     made = definition()
-    for task in range(9):
-        monkeypatch.setattr(process, "_process", workers[task % processes])
-        before = len(times)
-        start = time.monotonic()
-        assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
-        # The slots begin at the task's start, which is later than the last attempt of the previous task.
-        assert_not_early(times[before:], start + 0.05, 0.05)
+    with new_process():
+        for task in range(9):
+            process.exchange(workers[task % processes])
+            before = len(times)
+            start = time.monotonic()
+            assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
+            # The slots begin at the task's start, which is later than the last attempt of the previous task.
+            assert_not_early(times[before:], start + 0.05, 0.05)
+        process.exchange(None)
     for worker in workers:
         worker.close()
 
