@@ -40,7 +40,7 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.worker import Worker
-from unit.dispatch.conftest import Begin, RecordingStore
+from unit.dispatch.conftest import Begin, RecordingStore, entries
 
 NEVER = BreakerConfig(failures=1000)
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -55,10 +55,6 @@ def start(begin: Begin) -> Start:
         return begin("audit", lambda: reporter, capacity, **{**QUICK, **config})
 
     return _start
-
-
-def entries(count: int, first: int = 0) -> Entries:
-    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 def stop(delivery: Delivery, within: float) -> float:

@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from fakes import FaultyReporter, event, eventually, numbers, permanent, transient
+from fakes import FaultyReporter, eventually, numbers, permanent, transient
 
 from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
-from spark_events.dispatch.entries import Entries, Entry
-from unit.dispatch.conftest import RecordingStore
+from unit.dispatch.conftest import RecordingStore, entries
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 HOUR = 3600.0
@@ -56,10 +55,6 @@ def gate() -> Iterator[threading.Event]:
     opened = threading.Event()
     yield opened
     opened.set()
-
-
-def entries(count: int, first: int = 0) -> Entries:
-    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 def started(make: Callable[[], Reporter], hooks: Hooks | None = None, timeout: float = 60.0) -> Delivery:

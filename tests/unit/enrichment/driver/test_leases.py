@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -22,13 +21,6 @@ LOOPBACK = "127.0.0.1"
 SECONDS = 20
 FIRST, SECOND = TaskAttempt(1, 5, 0, 10), TaskAttempt(2, 5, 0, 11)
 BUDGET = Budget(100, cost=float)
-
-
-@pytest.fixture
-def loop() -> Iterator[BackgroundLoop]:
-    made = BackgroundLoop()
-    yield made
-    made.close(SECONDS)
 
 
 def ignored() -> None:
