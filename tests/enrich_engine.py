@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
+from spark_events.enrichment.engine import process
 from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["Run", "chunks_of", "definition", "rows_of"]
+__all__ = ["Run", "chunks_of", "definition", "new_process", "rows_of"]
 
 _NUMBERS = itertools.count()
 _ROW_BYTES = 100
@@ -48,6 +50,18 @@ def rows_of(answered: Chunk | Part) -> list[Any]:
     if isinstance(answered, Chunk):
         return list(answered.rows)
     return [answered.chunk.rows[row] for row in answered.rows]
+
+
+@contextlib.contextmanager
+def new_process() -> Iterator[None]:
+    """Run code as in a new worker process, and close the state of this process afterwards."""
+    previous = process.exchange(None)
+    try:
+        yield
+    finally:
+        used = process.exchange(previous)
+        if used is not None:
+            used.close()
 
 
 class Run:

@@ -80,15 +80,24 @@ class ClientBridge:
         settings: the settings by key.
         origin: the place where the settings were specified, for messages.
         patience: time limit for the delivery of the last events, in seconds.
+        removal: time limit for the removal of the listener, in seconds; afterwards, a deadlock is assumed and broken.
 
     Attributes:
         records: the records of the session.
         answers: discarded because no driver waits for answers.
     """
 
-    def __init__(self, spark: Any, settings: dict[str, str], origin: str, patience: float) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        settings: dict[str, str],
+        origin: str,
+        patience: float,
+        removal: float = _REMOVE_SECONDS,
+    ) -> None:
         self._spark = spark
         self._patience = patience
+        self._removal = removal
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
         # Disable heartbeats: they would stop when the client exits, although the application continues on the server.
@@ -140,10 +149,10 @@ class ClientBridge:
         # Ignore the error: no thread can be started while the interpreter shuts down.
         with contextlib.suppress(RuntimeError):
             removing.start()
-            removing.join(_REMOVE_SECONDS)
+            removing.join(self._removal)
             if removing.is_alive():
                 self._break_deadlock()
-                removing.join(_REMOVE_SECONDS)
+                removing.join(self._removal)
 
     def _remove_listener(self) -> None:
         # Ignore errors: the session and its listeners may already be gone.

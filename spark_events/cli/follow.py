@@ -18,11 +18,15 @@ _PIECE = 1 << 18
 _HEAD = 4096
 
 
-def follow(path: Path) -> Iterator[bytes | None]:
+def follow(path: Path, pause: float = _POLL_SECONDS) -> Iterator[bytes | None]:
     """Yield complete lines without line ends, endlessly; yield None whenever no further line exists.
 
     An unfinished line is yielded only after its remainder is written. If the file is missing, poll until it exists
     again.
+
+    Args:
+        path: the file.
+        pause: seconds between two reads.
 
     Raises:
         OSError: when the file cannot be opened or read.
@@ -37,7 +41,7 @@ def follow(path: Path) -> Iterator[bytes | None]:
             following = part.following(path)
             if following is None:
                 yield None
-                time.sleep(_POLL_SECONDS)
+                time.sleep(pause)
                 part.look_back()
                 continue
             before, part = part, following

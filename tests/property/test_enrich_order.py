@@ -3,102 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Iterator
 from typing import Any
 
-from enrich_engine import chunks_of, definition, rows_of
+from enrich_engine import chunks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_service import State
-from virtual_time import run
+from virtual_engine import VirtualRun
 
-from spark_events.enrichment.engine.assembly import assemble
-from spark_events.enrichment.engine.buffer import RowBuffer
-from spark_events.enrichment.engine.calls import Chunk, RowBatch
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.keys import HotKeys
-from spark_events.enrichment.engine.order import Ordered, Unordered
-from spark_events.enrichment.engine.pool import Pool, Signals
-from spark_events.enrichment.engine.statistics import EngineCounts
-from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 
 
-@dataclasses.dataclass(frozen=True)
-class Left:
-    """Result of a run: rows and answers in order, time of each row, peak number of rows held, and duration."""
-
-    pairs: list[tuple[int, Any]]
-    times: list[float]
-    most_rows: int
-    seconds: float
-
-
-class Caller:
-    """The part of :meth:`.Engine.run` that pulls chunks and returns rows, without a thread."""
-
-    def __init__(self, plan: Plan, chunks: Iterator[Chunk]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._plan = plan
-        self._chunks = chunks
-        self._more = True
-        self.over = asyncio.Event()
-        self.pairs: list[tuple[int, Any]] = []
-        self.times: list[float] = []
-        state: Any = State()
-        self.buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, plan.window.initial, self._news)
-        self.held = (Ordered if plan.ordered else Unordered)(self.buffer)
-        signals = Signals(plan.window.max, self._news, lambda: None, self._fail)
-        counts = EngineCounts()
-        self.pool: Pool = assemble(
-            plan, definition(), state, None, None, 0.0, counts, HotKeys(20), signals, None, self._loop.time
-        )
-
-    def _fail(self, error: BaseException) -> None:
-        raise AssertionError("the engine failed") from error
-
-    def _news(self) -> None:
-        self._loop.call_soon(self.go)
-
-    def go(self) -> None:
-        """Pull chunks and take rows as long as possible."""
-        while self._more or self.held.batches:
-            if self._more and self.buffer.has_room and self.pool.feed.waiting <= self._plan.window.max:
-                chunk = next(self._chunks, None)
-                if chunk is None:
-                    self._more = False
-                    self.pool.flush()
-                    continue
-                batch = RowBatch(chunk, self._loop.time(), self.buffer)
-                self.held.batches.append(batch)
-                self.buffer.take_in(len(batch.rows), chunk.size)
-                self.pool.admit(batch)
-            elif (answered := self.held.pop()) is not None:
-                part, answers = answered
-                self.pairs += zip(rows_of(part), answers, strict=True)
-                self.times += [self._loop.time()] * len(answers)
-            else:
-                if self._more and self.buffer.is_full:
-                    self.pool.flush()
-                return
-        self.over.set()
-
-
-def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> Left:
-    """Run the pool in virtual time until all rows are yielded."""
-
-    async def work() -> Left:
-        caller = Caller(Plan(fn, timeout=None, total_timeout=None, circuit_breaker=None, **plan), chunks)
-        caller.pool.start()
-        caller.go()
-        await asyncio.wait_for(caller.over.wait(), 100_000)
-        await caller.pool.stop()
-        seconds = asyncio.get_running_loop().time()
-        return Left(caller.pairs, caller.times, caller.buffer.most_rows, seconds)
-
-    return run(work())[0]
+def left(fn: Any, chunks: Iterator[Chunk], **plan: Any) -> VirtualRun:
+    """Run the pool without time limits until all rows are returned."""
+    done = VirtualRun(fn, timeout=None, total_timeout=None, circuit_breaker=None, **plan)
+    done.of(chunks)
+    return done
 
 
 @settings(max_examples=100, deadline=None)

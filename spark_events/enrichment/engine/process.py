@@ -29,7 +29,7 @@ from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.engine.window import Window
 
-__all__ = ["LruCache", "Process", "close_unused", "current_process", "give_up"]
+__all__ = ["LruCache", "Process", "close_unused", "current_process", "exchange", "give_up"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,6 +140,14 @@ def _set_apart() -> None:
         gc.freeze()
 
 
+def exchange(process: Process | None) -> Process | None:
+    """Replace the state of this process, and return the previous state; None: create a state on the next use."""
+    global _process
+    with _lock:
+        previous, _process = _process, process
+    return previous
+
+
 def give_up(process: Process) -> None:
     """Discard the state of a process whose loop is blocked; later tasks use a new loop."""
     global _process  # noqa: PLW0603
@@ -158,9 +166,7 @@ def close_unused() -> None:
 
 def _close() -> None:
     """Close the state at interpreter exit. Spark's workers exit without calling this function."""
-    global _process
-    with _lock:
-        process, _process = _process, None
+    process = exchange(None)
     if process is not None:
         process.close()
 

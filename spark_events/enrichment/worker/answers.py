@@ -49,7 +49,7 @@ def _values_of(fields: Mapping[str, Callable[[Any], Any]], value: Any) -> tuple[
 
 #: Maximum size of a record batch of answers. Arrow's 32-bit offsets and Spark's reader cannot address 2 GiB, and every
 #: writer and reader keeps the whole batch in memory.
-_MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20
 
 
 class AnswerWriter:
@@ -60,7 +60,7 @@ class AnswerWriter:
         most_bytes: maximum size of the columns of one part, see :meth:`parts`; a single row may exceed it.
     """
 
-    def __init__(self, schema: pa.Schema, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, schema: pa.Schema, most_bytes: int = MOST_BYTES) -> None:
         self._schema = schema
         self._most_bytes = most_bytes
         self._names = list(schema.names)

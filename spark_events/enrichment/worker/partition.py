@@ -18,7 +18,7 @@ from spark_events.enrichment.engine.ledger import Ledger, leased
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.answers import MOST_BYTES, AnswerWriter
 from spark_events.enrichment.worker.cached_answers import AnswerCodec
 from spark_events.enrichment.worker.report import (
     COLUMN,
@@ -56,6 +56,7 @@ class Partition:
         attempt: the identity of this task attempt.
         scope: query and batch from the task's local properties.
         began: when Spark started the task, in ``time.monotonic()`` seconds; None: now.
+        most_bytes: maximum size of the answers in one batch, see :class:`AnswerWriter`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Partition:
         attempt: TaskAttempt,
         scope: str,
         began: float | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._task = task
         self._plan = plan
@@ -73,7 +75,7 @@ class Partition:
         self._number = attempt.partition
         self._scope = scope if task.scope is None else task.scope
         self._rows = RowReader(task.input_cols)
-        self._writer = AnswerWriter(task.output_schema())
+        self._writer = AnswerWriter(task.output_schema(), most_bytes)
         codec = functools.partial(AnswerCodec, task.output_schema(), self._writer.misfit)
         self._share = None if task.job is None else JobShare(task.job, plan.budget)
         self._calls = definition.calls

@@ -35,11 +35,10 @@ class Server:
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+def session() -> Any:
     """Return a session that has PySpark's listener bus but no server."""
     from pyspark.sql.connect.streaming import query
 
-    monkeypatch.setattr(client, "_REMOVE_SECONDS", 1.0)
     manager: Any = SimpleNamespace(active=[], _session=SimpleNamespace(client=Server()))
     manager._sqlb = query.StreamingQueryListenerBus(manager)
     manager.addListener, manager.removeListener = manager._sqlb.append, manager._sqlb.remove
@@ -52,7 +51,7 @@ def kinds(bridge: client.ClientBridge) -> list[str]:
 
 def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
     """If an event arrives while the listener is being removed, PySpark's two threads do not deadlock."""
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     handler = session.streams._sqlb._execution_thread
     bridge.stop()
@@ -66,7 +65,7 @@ def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
 def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
     """If a user's slow listener holds PySpark's lock, the lock stays held, and the listener receives the next event."""
     listeners = session.streams._sqlb
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     listeners._listener_bus.append(object())
     with listeners._lock:
@@ -82,7 +81,7 @@ def test_goodbye_is_sent_if_no_thread_can_be_started(session: Any, monkeypatch: 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)

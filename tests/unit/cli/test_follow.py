@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 from fakes import event
 
-from spark_events.cli import follow as module
 from spark_events.cli.follow import follow
 from spark_events.event import decode_event, encode_lines
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll without pauses, because each test changes the file before it polls."""
-    monkeypatch.setattr(module, "_POLL_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
 
 def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None:
     """After a rotation, the rest of the old file is read before the new file. Each event is read once."""
-    lines = follow(path)
+    lines = follow(path, pause=0)
     assert seen(lines) == [0]
     add(path, 1, 2)
     rotate(path, 1)
@@ -65,7 +58,7 @@ def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None
 
 def test_missing_file_is_awaited(path: Path) -> None:
     """While no file exists at the path, the renamed file is still followed."""
-    lines = follow(path)
+    lines = follow(path, pause=0)
     assert seen(lines) == [0]
     aside = path.with_name("events.jsonl.1")
     path.rename(aside)
@@ -80,7 +73,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
     """A file that is created again is read as a new file. Older rotated files are not read again."""
     rotate(path, 1)
     add(path, 1)
-    lines = follow(path)
+    lines = follow(path, pause=0)
     assert seen(lines) == [1]
     path.unlink()
     assert seen(lines) == []
@@ -91,7 +84,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
 def test_an_unfinished_line_is_held(path: Path) -> None:
     """An incomplete line is yielded when its line break has been written, or after its file has been rotated."""
     line = encode_lines([event(1)])
-    lines = follow(path)
+    lines = follow(path, pause=0)
     with path.open("ab", buffering=0) as file:
         file.write(line[:40])
         assert seen(lines) == [0]
@@ -107,7 +100,7 @@ def test_an_unfinished_line_is_held(path: Path) -> None:
 def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
     """A truncated file is read from its beginning, even if at the next poll it has grown beyond its former size."""
     add(path, 1)
-    lines = follow(path)
+    lines = follow(path, pause=0)
     assert seen(lines) == [0, 1]
     os.truncate(path, 0)
     add(path, *events)
@@ -116,7 +109,7 @@ def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int
 
 def test_truncated_line_repeats_no_event(path: Path) -> None:
     """If a reporter rolls back a partial write, as on a full disk, no event is repeated."""
-    lines = follow(path)
+    lines = follow(path, pause=0)
     size = path.stat().st_size
     with path.open("ab") as file:
         file.write(encode_lines([event(1)])[:100])

@@ -7,14 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fakes import event
 
 from spark_events import Reporter
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
 
 Begin = Callable[..., Delivery]
+
+
+def entries(count: int, first: int = 0) -> Entries:
+    """Return one entry per record; the body of the first event is ``first``, its record number is 1 higher."""
+    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 class RecordingStore(Mailbox):

@@ -34,13 +34,13 @@ from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch import retry_loop as retry_loop_module
-from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.retry_loop import RetryLoop
-from unit.dispatch.conftest import Begin, RecordingStore
+from spark_events.dispatch.worker import Worker
+from unit.dispatch.conftest import Begin, RecordingStore, entries
 
 NEVER = BreakerConfig(failures=1000)
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -55,10 +55,6 @@ def start(begin: Begin) -> Start:
         return begin("audit", lambda: reporter, capacity, **{**QUICK, **config})
 
     return _start
-
-
-def entries(count: int, first: int = 0) -> Entries:
-    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 def stop(delivery: Delivery, within: float) -> float:
@@ -342,16 +338,17 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
     """After an error in the retry loop itself, such as a MemoryError, a new thread continues; no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    backoff, defects = RetryLoop._backoff, [MemoryError()]
+    pause, defects = Breaker.pause, [MemoryError()]
 
-    def fails_once(attempts: RetryLoop, state: Any) -> float:
-        if defects:
+    def fails_once(breaker: Breaker) -> float:
+        if reporter.attempts and defects:
             raise defects.pop()
-        return backoff(attempts, state)
+        return pause(breaker)
 
-    monkeypatch.setattr(RetryLoop, "_backoff", fails_once)
+    monkeypatch.setattr(Breaker, "pause", fails_once)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
+    assert not defects
     assert numbers(reporter.events) == [0, 1, 2]
     assert delivery.counters().dropped == {}
 
@@ -845,12 +842,16 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
 
 def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if a destination hangs, the last moments before the deadline are reserved for writing events to disk."""
-    monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
+    waits: list[float] = []
+    # The test does not wait for the hanging call; it only checks how long the delivery would wait.
+    monkeypatch.setattr(Worker, "join", lambda worker, timeout: waits.append(timeout))
     store, reporter = RecordingStore(), FaultyReporter(forever=hang)
     delivery = start_with_store(reporter, store)
     delivery.put(entries(1))
     eventually(lambda: reporter.attempts)
-    stop(delivery, within=2.5)
+    stop(delivery, within=60)
+    (waited,) = waits
+    assert waited <= 60 - 0.1
     assert store.left > 0
 
 

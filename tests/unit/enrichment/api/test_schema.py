@@ -146,5 +146,9 @@ def test_columns_supported_by_arrow_are_accepted() -> None:
         StructType([StructField("a", StringType()), StructField("A", BinaryType())]), StructType([]),
         MapType(DateType(), ArrayType(TimestampType())),
     ]  # fmt: skip
-    df: Any = SimpleNamespace(schema=StructType([StructField(f"c{n}", kind) for n, kind in enumerate(kinds)]))
-    check_carried(df)
+    columns = [StructField(f"c{n}", kind) for n, kind in enumerate(kinds)]
+    check_carried(SimpleNamespace(schema=StructType(columns)))  # type: ignore[arg-type]
+    # The columns are checked in order, so the only unsupported column, the last one, is named.
+    columns.append(StructField("last", CharType(5)))
+    with pytest.raises(InvalidPlanError, match=r"the DataFrame has 'last', char\(5\),"):
+        check_carried(SimpleNamespace(schema=StructType(columns)))  # type: ignore[arg-type]

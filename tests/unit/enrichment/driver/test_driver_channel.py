@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import eventually
 
 from spark_events.enrichment.driver.driver_channel import DriverChannel, may_have_two_results, opened_channel
 from spark_events.enrichment.engine.loop import BackgroundLoop
@@ -24,13 +24,6 @@ SECONDS = 10
 #: Bytes other than the stop message and anything derived from it.
 OTHER = b"w" * 16
 FIRST = TaskAttempt(partition=3, stage=5, number=0, task=10)
-
-
-@pytest.fixture
-def loop() -> Iterator[BackgroundLoop]:
-    made = BackgroundLoop()
-    yield made
-    made.close(SECONDS)
 
 
 @pytest.fixture
@@ -50,17 +43,9 @@ def connected(address: ChannelAddress, greeting: bytes = b"") -> socket.socket:
 def connected_and_registered(channel: DriverChannel, attempt: TaskAttempt) -> socket.socket:
     """Connect like a task, and return when the channel has registered and answered the task."""
     made = connected(channel.address, channel.address.hello(attempt))
-    wait_for(lambda: attempt in channel._tasks)
+    eventually(lambda: attempt in channel._tasks)
     channel._background.submit(_nothing()).result(SECONDS)
     return made
-
-
-def wait_for(probe: Callable[[], object]) -> None:
-    """Poll until a condition is true, because the channel's loop runs in another thread."""
-    deadline = time.monotonic() + SECONDS
-    while not probe():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def received(connection: socket.socket) -> bytes:
@@ -173,7 +158,7 @@ def test_a_replaced_task_is_notified_at_once(
     with contextlib.ExitStack() as tasks:
         for attempt, event in both if comes_first else both[::-1]:
             tasks.enter_context(channel.address.listening(loop, attempt, event.set))
-            wait_for(partial(is_known, attempt))
+            eventually(partial(is_known, attempt))
         assert notified.wait(SECONDS)
         assert channel.repeated
         assert not wrongly.is_set()
@@ -182,7 +167,7 @@ def test_a_replaced_task_is_notified_at_once(
 def test_a_task_that_connects_after_its_replacement_is_notified(channel: DriverChannel) -> None:
     """If a task connects after its replacement, it is notified, because the channel remembers finished tasks."""
     connected_and_registered(channel, FIRST._replace(task=11)).close()
-    wait_for(lambda: not channel._tasks)
+    eventually(lambda: not channel._tasks)
     late = connected_and_registered(channel, FIRST)
     assert late.recv(32, socket.MSG_WAITALL) == channel.address.stop_message(FIRST)
 
@@ -259,7 +244,7 @@ def test_a_silent_client_is_disconnected() -> None:
 def test_an_unidentified_client_is_not_notified(channel: DriverChannel) -> None:
     """A client without a hello message is not notified, because the client may not be a task of this batch."""
     silent = connected(channel.address)
-    wait_for(lambda: channel._strangers == 1)
+    eventually(lambda: channel._strangers == 1)
     channel.stop_all()
     silent.shutdown(socket.SHUT_WR)
     assert received(silent) == b""
@@ -269,10 +254,10 @@ def test_the_number_of_silent_clients_is_limited() -> None:
     """The number of silent clients is limited. Tasks can connect before and after these clients."""
     with opened(most_strangers=2) as channel:
         with connected_and_registered(channel, FIRST), connected(channel.address), connected(channel.address):
-            wait_for(lambda: channel._strangers == 2)
+            eventually(lambda: channel._strangers == 2)
             assert received(connected(channel.address)) == b""
             assert list(channel._tasks) == [FIRST]
-        wait_for(lambda: channel._strangers == 0)
+        eventually(lambda: channel._strangers == 0)
         connected_and_registered(channel, FIRST._replace(partition=4)).close()
 
 

@@ -6,10 +6,10 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+from virtual_time import run
 
 from spark_events import Budget
 from spark_events.enrichment.driver.driver_channel import DriverChannel, opened_channel
@@ -22,13 +22,6 @@ LOOPBACK = "127.0.0.1"
 SECONDS = 20
 FIRST, SECOND = TaskAttempt(1, 5, 0, 10), TaskAttempt(2, 5, 0, 11)
 BUDGET = Budget(100, cost=float)
-
-
-@pytest.fixture
-def loop() -> Iterator[BackgroundLoop]:
-    made = BackgroundLoop()
-    yield made
-    made.close(SECONDS)
 
 
 def ignored() -> None:
@@ -178,16 +171,18 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
     When all calls have ended, the task returns its permitted calls.
     """
     limits, asks = JobLimits(in_flight=32), []
-    ledger, returned = Ledger(limits), asyncio.Event()
-
-    async def lease_for(ask: Ask) -> Lease:
-        asks.append(ask)
-        if not ask.wanted and len(asks) > 1:
-            returned.set()
-        return await leased(ledger, 1, ask)
 
     async def calls() -> None:
-        share = JobShare(limits, None)
+        clock = asyncio.get_running_loop().time
+        ledger, returned = Ledger(limits, clock), asyncio.Event()
+
+        async def lease_for(ask: Ask) -> Lease:
+            asks.append(ask)
+            if not ask.wanted and len(asks) > 1:
+                returned.set()
+            return await leased(ledger, 1, ask)
+
+        share = JobShare(limits, None, clock)
         running = asyncio.ensure_future(share.run(lease_for))
         await asyncio.gather(*(share.wait(0.0, again=False) for _ in range(32)))
         before = len(asks)
@@ -204,7 +199,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
         await returned.wait()
         running.cancel()
 
-    asyncio.run(asyncio.wait_for(calls(), SECONDS))
+    run(asyncio.wait_for(calls(), SECONDS))
 
 
 @pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from enrich_engine import new_process
 
 from spark_events.enrichment.engine import process
 
@@ -15,8 +16,6 @@ def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Run the test with uvloop and without it."""
     if request.param == "asyncio":
         monkeypatch.setitem(sys.modules, "uvloop", None)
-    monkeypatch.setattr(process, "_process", None)
-    mine = process.current_process()
-    assert mine.background.kind == request.param
-    yield request.param
-    mine.close()
+    with new_process():
+        assert process.current_process().background.kind == request.param
+        yield request.param

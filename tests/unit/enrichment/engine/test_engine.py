@@ -541,9 +541,8 @@ def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
     assert kinds == ["BlockedLoopError" if row == 2 or row >= 10 else "" for row in range(40)]
 
 
-def test_a_cancelled_run_waits_for_its_calls_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_run_waits_for_its_calls_to_clean_up() -> None:
     """A cancelled run waits until its calls have cleaned up, like a closed run."""
-    monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
     begun: list[int] = []
     cancelled: list[int] = []
     cleaned: list[int] = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import defaultdict
 from typing import Any
 
 from enrich_engine import Run, chunks_of
+from virtual_engine import VirtualRun, virtual_now
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
@@ -74,15 +74,16 @@ def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
     """After an uncancellable call, later rows with the same key are skipped, because the call may still run."""
 
     async def fn(row: int) -> int:
-        end = time.monotonic() + 2.5
-        while row == 0 and time.monotonic() < end:
+        end = virtual_now() + 2.5
+        while row == 0 and virtual_now() < end:
             try:
                 await asyncio.sleep(0.5)
             except asyncio.CancelledError:
                 continue
         return row
 
-    answers = Run(fn, key="k", timeout=0.05, on_failure="null").of(chunks_of(range(6), key=lambda row: row % 2))
+    run = VirtualRun(fn, key="k", timeout=0.05, on_failure="null")
+    answers = run.of(chunks_of(range(6), key=lambda row: row % 2))
     assert [answer.kind for answer in answers[::2]] == ["timeout", "skipped", "skipped"]
     assert answers[1::2] == [1, 3, 5]
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from enrich_engine import new_process
 
 from spark_events.enrichment.engine import process
 
@@ -19,15 +20,14 @@ class Knot:
 
 
 @pytest.fixture
-def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _before_the_first_task() -> Iterator[None]:
     """Reset the process's state to the state before the first task."""
-    monkeypatch.setattr(process, "_process", None)
-    gc.unfreeze()
-    yield
-    process.current_process().close()
+    with new_process():
+        gc.unfreeze()
+        yield
 
 
-@pytest.mark.usefixtures("new_process")
+@pytest.mark.usefixtures("_before_the_first_task")
 def test_objects_before_the_first_row_are_frozen_except_garbage() -> None:
     garbage = weakref.ref(Knot())
     process.current_process()
@@ -35,7 +35,7 @@ def test_objects_before_the_first_row_are_frozen_except_garbage() -> None:
     assert not any(one is process.Process for one in gc.get_objects())
 
 
-@pytest.mark.usefixtures("new_process")
+@pytest.mark.usefixtures("_before_the_first_task")
 def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
     """Even after a blocked loop, later tasks' garbage is collected, because a task may fail in every batch."""
     first = process.current_process()

@@ -15,6 +15,8 @@ import pytest
 from aiohttp import web
 from enrich_engine import Run, definition
 from multidict import CIMultiDict
+from simulated_service import State
+from virtual_engine import VirtualRun, virtual_now
 from virtual_time import run
 
 from spark_events.enrichment.engine.failure import RowFailure
@@ -296,7 +298,7 @@ def test_a_thread_with_its_own_loop_may_pass_headers() -> None:
 
 def test_an_attempt_that_waited_for_the_rate_needs_a_reservation() -> None:
     """Attempts that wait for ``rate_limit`` when the limit becomes known do not exceed the limit."""
-    service = Limited(5, 0.5)
+    service = Limited(5, 0.5, virtual_now)
     rejected: list[int] = []
 
     async def fn(row: int, ctx: Any) -> int:
@@ -305,7 +307,7 @@ def test_an_attempt_that_waited_for_the_rate_needs_a_reservation() -> None:
         rejected.extend([row] if remaining < 0 else [])
         return row
 
-    assert Run(fn, rate=50, max_in_flight=30).of(range(30)) == list(range(30))
+    assert VirtualRun(fn, rate=50, max_in_flight=30).of(range(30)) == list(range(30))
     assert rejected == []
 
 
@@ -320,28 +322,35 @@ def test_an_abandoned_attempt_does_not_count_as_in_flight() -> None:
             await asyncio.sleep(20)
         return row
 
-    made = definition()
-    options: dict[str, Any] = {"max_in_flight": 2, "timeout": 0.5, "retry": None}
-    answers = Run(fn, made=made, **options).of(range(4))
-    assert [answer for answer in answers if not isinstance(answer, RowFailure)] == [1, 2, 3]
-    assert Run(fn, made=made, **options).of([5, 6]) == [5, 6]
+    async def batches() -> tuple[list[Any], list[Any]]:
+        options: dict[str, Any] = {"made": definition(), "state": State(), "max_in_flight": 2, "timeout": 0.5}
+        first = await VirtualRun(fn, retry=None, **options).answers(range(4))
+        second = await VirtualRun(fn, retry=None, **options).answers([5, 6])
+        await asyncio.sleep(60)  # until the abandoned attempt has ended
+        return [answer for answer in first if not isinstance(answer, RowFailure)], second
+
+    assert run(batches())[0] == ([1, 2, 3], [5, 6])
 
 
 def test_rows_wait_for_a_small_limit_that_is_reset_within_total_timeout() -> None:
     """After a short batch, a larger batch waits for its own reports, and no row fails because of a guess."""
-    service = Limited(100, 3.0)
 
-    async def fn(row: int, ctx: Any) -> int:
-        await asyncio.sleep(0.001)
-        remaining, seconds = service.call()
-        ctx.read_limits(limit(max(0, remaining), seconds))
-        assert remaining >= 0
-        return row
+    async def batches() -> tuple[list[Any], list[Any]]:
+        service = Limited(100, 3.0, virtual_now)
 
-    made = definition()
-    assert Run(fn, made=made, total_timeout=2.0).of(range(3)) == list(range(3))
-    time.sleep(service.reset_in() + 0.01)  # the service's next period
-    assert Run(fn, made=made, total_timeout=2.0).of(range(60)) == list(range(60))
+        async def fn(row: int, ctx: Any) -> int:
+            await asyncio.sleep(0.001)
+            remaining, seconds = service.call()
+            ctx.read_limits(limit(max(0, remaining), seconds))
+            assert remaining >= 0
+            return row
+
+        options: dict[str, Any] = {"made": definition(), "state": State(), "total_timeout": 2.0}
+        short = await VirtualRun(fn, **options).answers(range(3))
+        await asyncio.sleep(service.reset_in() + 0.01)  # the service's next period
+        return short, await VirtualRun(fn, **options).answers(range(60))
+
+    assert run(batches())[0] == (list(range(3)), list(range(60)))
 
 
 def test_a_reset_after_total_timeout_fails_the_row() -> None:
@@ -374,18 +383,18 @@ def test_headers_of_another_type_are_refused() -> None:
 class Limited:
     """HTTP service that accepts a number of calls in each period, counted from the first call."""
 
-    def __init__(self, calls: int = 10, seconds: float = 0.5) -> None:
+    def __init__(self, calls: int = 10, seconds: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
         self.rejections = 0
-        self._limit, self._seconds = calls, seconds
+        self._limit, self._seconds, self._clock = calls, seconds, clock
         self._window, self._calls, self._began = 0, 0, 0.0
 
     def reset_in(self) -> float:
         """Return the seconds until the next period."""
-        return self._seconds - (time.monotonic() - self._began) % self._seconds
+        return self._seconds - (self._clock() - self._began) % self._seconds
 
     def call(self) -> tuple[int, float]:
         """Count a call, and return the remaining calls, below 0 for a rejection, and the seconds until the reset."""
-        now = time.monotonic()
+        now = self._clock()
         self._began = self._began or now
         window = int((now - self._began) / self._seconds)
         if window != self._window:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from enrich_engine import Run, chunks_of, definition
+from enrich_engine import Run, chunks_of, definition, new_process
 
-from spark_events.enrichment.engine import process, resources
+from spark_events.enrichment.engine import process
 from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker import map_in_arrow as mapper
 from spark_events.enrichment.worker.map_in_arrow import Mapper
@@ -56,7 +57,6 @@ async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
     """Return a function that runs a task in a new process state. Each number becomes a batch of one row."""
-    monkeypatch.setattr(process, "_process", None)
 
     def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
         name = f"plan {next(NUMBERS)}".encode()
@@ -65,8 +65,8 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[p
         batches = (pa.RecordBatch.from_pydict({"id": [number]}) for number in numbers)
         return Mapper(task)(batches)
 
-    yield run
-    process.current_process().close()
+    with new_process():
+        yield run
 
 
 Mapped = Callable[..., Iterator[pa.RecordBatch]]
@@ -128,17 +128,17 @@ def test_a_resource_used_by_another_task_stays_open(mapped: Mapped, monkeypatch:
 @pytest.mark.timeout(30)
 def test_a_hanging_close_does_not_block_the_task(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
-    monkeypatch.setattr(resources, "_CLOSING_SECONDS", 0.05)
+    process.current_process().resources = Resources(closing_seconds=0.05)
     opener = Opener(closes=False)
     whole(mapped(opener, [1, 2, 3]))
     assert (opener.opened, opener.closed) == (1, 0)
     process.current_process().background.loop.call_soon_threadsafe(opener.may_close.set)
 
 
-def test_a_worker_without_enrichment_closes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_process", None)
-    process.close_unused()
-    assert process._process is None
+def test_a_worker_without_enrichment_closes_nothing() -> None:
+    with new_process():
+        process.close_unused()
+        assert process.exchange(None) is None
 
 
 def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:

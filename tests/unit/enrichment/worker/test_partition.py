@@ -16,7 +16,6 @@ from spark_events.enrichment.engine.engine import Definition
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Budget, Cache, Retry
-from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
 from spark_events.enrichment.worker.partition import Partition
 from spark_events.enrichment.worker.replay import ReplayStore
@@ -85,11 +84,11 @@ def test_non_nullable_columns_stay_non_nullable(names: tuple[str, ...]) -> None:
 
 
 def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | None = None) -> list[pa.RecordBatch]:
+    """Return the batches with answers; a batch has at most 1,000 bytes of answers."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=replay)
-    partition = Partition(
-        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), TaskAttempt(), ""
-    )
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    partition = Partition(task, plan, definition, TaskAttempt(), "", most_bytes=1_000)
     return list(partition.run(iter(batches)))
 
 
@@ -122,12 +121,11 @@ def test_large_answers_count_towards_the_buffer(nested: bool) -> None:
     assert most <= 100 * 10 / 8
 
 
-def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_large_answers_are_sent_in_several_batches(tmp_path: Path) -> None:
     """Large answers are sent in several batches, in order and with failures. One call is made per row.
 
     A replay makes no call.
     """
-    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
@@ -152,9 +150,8 @@ def test_large_answers_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
         assert len(called) == calls
 
 
-def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_task_that_ends_between_batches_stores_all_answers(tmp_path: Path) -> None:
     """If a task ends between two batches, all answers are stored, because calls with large answers are expensive."""
-    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
 
     async def fn(row: Any) -> Mapping[str, Any]:
         return {"text": "x" * 400}
@@ -163,16 +160,16 @@ def test_a_task_that_ends_between_batches_stores_all_answers(monkeypatch: pytest
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
-    out = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "").run(iter([_wide(50, 1)]))
-    next(out)
+    partition = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "", most_bytes=1_000)
+    out = partition.run(iter([_wide(50, 1)]))
+    assert next(out).num_rows < 50
     out.close()  # type: ignore[attr-defined]
     files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
     assert sum(file.num_rows for file in files) == 50
 
 
-def test_unordered_rows_keep_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unordered_rows_keep_their_columns(tmp_path: Path) -> None:
     """Unordered rows keep their own columns, failures contain input positions, and a replay makes no call."""
-    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
     called: list[int] = []
 
     async def fn(row: Any) -> Mapping[str, Any]:
