@@ -4,9 +4,6 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.HandoffQueue;
-import io.sparkevents.queue.Record;
-import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.sidecar.Connection;
 import io.sparkevents.sidecar.Interpreter;
 import io.sparkevents.sidecar.Sidecar;
@@ -19,20 +16,21 @@ import org.apache.spark.SparkConf;
  * Listener with its own queue and sidecar; one JVM can have several. A new {@link Connection} would close the previous
  * connection, because a JVM has one SparkContext at a time.
  */
-final class Alone implements RecordSink, AutoCloseable {
-  final HandoffQueue queue;
+final class Alone extends RecordSink implements AutoCloseable {
   final EventsListener listener;
-  private final SyncBarrier gate;
   private final Sidecar sidecar;
   private final ProcessHandle process;
 
   Alone(SparkConf conf) throws Exception {
-    Settings settings = Settings.read(conf, System.getenv());
-    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
-    gate = new SyncBarrier(settings, queue, () -> false);
+    super(Settings.read(conf, System.getenv()));
     sidecar =
         new Sidecar(
-            settings, "benchmark", Interpreter.candidates(settings, conf, System.getenv()), queue, gate, new Statistics());
+            settings,
+            "benchmark",
+            Interpreter.candidates(settings, conf, System.getenv()),
+            queue,
+            barrier,
+            new Statistics());
     listener = new EventsListener(conf, this);
     Set<Long> others = ProcessHandle.current().children().map(ProcessHandle::pid).collect(Collectors.toSet());
     sidecar.start();
@@ -45,8 +43,8 @@ final class Alone implements RecordSink, AutoCloseable {
   }
 
   @Override
-  public void hand(Record record) {
-    gate.pass(record);
+  protected boolean isEnding() {
+    return false;
   }
 
   @Override

@@ -66,7 +66,7 @@ class HttpConfig:
         "tls.ca",
         pem_file,
         None,
-        doc="PEM file of the trusted certificate authorities, instead of the system's authorities.",
+        doc="PEM file of the trusted certificate authorities; default: SSL_CERT_FILE, otherwise the package certifi.",
     )
     proxy: Secret | None = option(
         "proxy", web_url, None, doc="Address of the proxy; default: from HTTPS_PROXY, HTTP_PROXY and NO_PROXY."

@@ -153,9 +153,12 @@ class Client:
             self._problem = self._problem or f"no broker reachable: {self._last_error or error.str()}"
             return
         self._last_error = error.str()
-        if error.fatal() or self._all_down or code in _HOPELESS:
-            name = error.name().lstrip("_")
-            self._problem = f"{name}: {error.str()}" if code in _HOPELESS else error.str()
+        if code in _HOPELESS:
+            self._problem = f"{error.name().lstrip('_')}: {error.str()}"
+        elif error.fatal():
+            self._problem = error.str()
+        elif self._all_down:
+            self._problem = f"no broker reachable: {error.str()}"
 
     async def close(self) -> None:
         """Discard undelivered messages and stop the producer."""

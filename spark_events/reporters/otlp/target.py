@@ -65,7 +65,7 @@ class OtlpConfig:
         "certificate",
         pem_file,
         None,
-        doc="PEM file of the trusted certificate authorities; default: the system's authorities.",
+        doc="PEM file of the trusted certificate authorities; default: those of the HTTP or gRPC library.",
     )
     client_certificate: str | None = option(
         "client.certificate", pem_file, None, doc="PEM file of the client certificate, for receivers that require one."

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from fakes import ROOT
 from reporters.peers.processes import missing
 from spark.harness import pyspark_home, spark_version
 
@@ -20,7 +21,7 @@ TESTS = [
     for source in SOURCES
     for name in re.findall(r"@Test\s+void (\w+)", source.read_text(encoding="utf-8"))
 ]
-JUNIT = Path(__file__).parents[3] / ".tools" / "junit" / "jars"
+JUNIT = ROOT / ".tools" / "junit" / "jars"
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -55,6 +56,16 @@ def _failure(case: ElementTree.Element) -> str | None:
     found = case.find("failure")
     found = case.find("error") if found is None else found
     return None if found is None else found.text or found.attrib.get("message", "failed")
+
+
+def test_benchmarks_compile(tmp_path: Path) -> None:
+    """The Java sources of the benchmarks, which no other test runs, compile against the shim."""
+    sources = sorted((ROOT / "benchmarks" / "java").glob("*.java"))
+    path = f"{jar_path()}:{pyspark_home() / 'jars'}/*"
+    command: list[str | Path] = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", path, "-d", tmp_path, *sources]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("*Benchmark.class"))) == 3
 
 
 def test_junit_tests_are_found() -> None:
