@@ -42,9 +42,14 @@ class WorkerNotifier:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._event = asyncio.Event()
+        # Whether a notification is pending; waking an event loop costs a system call.
+        self._is_pending = False
 
     def notify(self) -> None:
         """Wake the waiting coroutine; if none waits, the next wait returns immediately."""
+        if self._is_pending:
+            return
+        self._is_pending = True
         # A RuntimeError means that the event loop is closed.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._event.set)
@@ -54,6 +59,7 @@ class WorkerNotifier:
 
         Only the waiting thread may call this method, before it checks for work.
         """
+        self._is_pending = False
         self._event.clear()
 
     async def wait(self, timeout: float | None = None) -> None:

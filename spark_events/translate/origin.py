@@ -59,6 +59,8 @@ class Origin:
         is_streaming: whether the job or stage belongs to a micro-batch.
     """
 
+    __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run", "is_streaming")
+
     def __init__(self, properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> None:
         self._properties = properties
         self._executions = executions
@@ -69,6 +71,9 @@ class Origin:
             self._run = queries.of_query(properties["sql.streaming.queryId"])
             batch = properties.get("streaming.sql.batchId", "")
             self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
+        # Compute the attributes once; the events for a job's start, completion and failure share them.
+        self._clause: str | None = None
+        self._attributes: dict[str, AttributeValue] | None = None
 
     def was_stopped(self, reason: str) -> bool:
         """Return whether the query's `stop()` cancelled the job.
@@ -85,26 +90,32 @@ class Origin:
             if policy is not None:
                 self._run.watermark_policy = policy.lower()
 
-    @functools.cached_property
+    @property
     def clause(self) -> str:
         """The origin in brackets, to append to a name in an event's body."""
+        if self._clause is None:
+            self._clause = self._make_clause()
+        return self._clause
+
+    def _make_clause(self) -> str:
         if self._batch is not None:
             title = self._run.title if self._run is not None else self._properties["sql.streaming.queryId"][:8]
             return f" (query '{title}', batch {self._batch})"
         return _bracketed(self._properties.get("spark.job.description") or self._properties.get("callSite.short") or "")
 
-    @functools.cached_property
+    @property
     def attributes(self) -> dict[str, AttributeValue]:
         """The attributes of this job's or stage's events."""
-        properties = self._properties
-        found: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
-        execution = properties.get("spark.sql.execution.id")
-        if execution is not None and self._executions is not None:
-            found |= self._executions.attributes(execution)
-        if self._run is not None:
-            found |= present(self._run.scope_variables)
-        elif self.is_streaming:
-            found["spark.streaming.query.id"] = properties["sql.streaming.queryId"]
-        if self._batch is not None:
-            found["spark.batch.id"] = self._batch
-        return found
+        if self._attributes is None:
+            properties = self._properties
+            self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}
+            execution = properties.get("spark.sql.execution.id")
+            if execution is not None and self._executions is not None:
+                self._attributes |= self._executions.attributes(execution)
+            if self._run is not None:
+                self._attributes.update(present(self._run.scope_variables))
+            elif self.is_streaming:
+                self._attributes["spark.streaming.query.id"] = properties["sql.streaming.queryId"]
+            if self._batch is not None:
+                self._attributes["spark.batch.id"] = self._batch
+        return self._attributes

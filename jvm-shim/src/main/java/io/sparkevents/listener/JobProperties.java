@@ -21,6 +21,12 @@ public final class JobProperties {
   };
 
   private final Redaction redaction;
+  /**
+   * Last value of each key; {@link #lastWritten} caches its redacted form, because most values repeat from job to job,
+   * and applying the pattern takes longer than all other work for a record. Used by the writer thread only.
+   */
+  private final String[] last = new String[KEYS.length];
+  private final String[] lastWritten = new String[KEYS.length];
 
   public JobProperties(Redaction redaction) {
     this.redaction = redaction;
@@ -42,7 +48,11 @@ public final class JobProperties {
     Map<String, String> redacted = new LinkedHashMap<>();
     for (int i = 0; i < KEYS.length; i++) {
       if (selected[i] != null) {
-        redacted.put(KEYS[i], Text.cut(redaction.redact(KEYS[i], selected[i])));
+        if (!selected[i].equals(last[i])) {
+          last[i] = selected[i];
+          lastWritten[i] = Text.cut(redaction.redact(KEYS[i], selected[i]));
+        }
+        redacted.put(KEYS[i], lastWritten[i]);
       }
     }
     return redacted;

@@ -3,6 +3,7 @@ package io.sparkevents.queue;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,61 +19,86 @@ public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
-  /** Records of each subject; the least recently updated subject comes first. */
-  private final Map<String, List<Record>> subjects = new LinkedHashMap<>();
+  /**
+   * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
+   * first.
+   */
+  private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
 
-  /** Applies a record that leaves the queue. The listener thread calls this for each record that it drops. */
+  public RestoreState() {
+    for (Record.Rank rank : Record.Rank.values()) {
+      subjects.put(rank, new LinkedHashMap<>());
+    }
+  }
+
+  /**
+   * Applies a record that leaves the queue.
+   *
+   * <p>The listener thread calls this for each record that it drops. The code uses loops, because in a flood of
+   * records, streams would double the time of a callback.
+   */
   public void apply(Record record) {
     Record.Change change = record.change;
     if (change == null) {
       return;
     }
-    List<Record> known = subjects.remove(change.subject);
+    List<Record> known = remove(change.subject);
     if (change.rank != null && (known == null || !known.isEmpty())) {
       List<Record> all = known == null ? new ArrayList<>(1) : known;
       add(all, record);
-      subjects.put(change.subject, all);
+      Record.Rank lowest = change.rank;
+      for (Record other : all) {
+        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
+      }
+      put(lowest, change.subject, all);
     } else if (change.rank == null && known == null) {
       // Keep the subject without records, so that its start record is skipped if it arrives later.
-      subjects.put(change.subject, new ArrayList<>());
-    }
-    if (subjects.size() > LIMIT) {
-      removeOneBeside(change.subject);
+      put(Record.Rank.OVER, change.subject, new ArrayList<>());
     }
   }
 
   /** Adds a record, which replaces older records of the same kind. */
   private static void add(List<Record> known, Record record) {
+    boolean isOutdated = false;
+    for (Record other : known) {
+      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
+    }
     known.removeIf(other -> other.kind.equals(record.kind) && other.seq() <= record.seq());
-    if (known.stream().noneMatch(other -> other.kind.equals(record.kind))) {
+    if (!isOutdated) {
       known.add(record);
     }
   }
 
-  /** Removes the least recently updated subject of the lowest rank; never removes the application. */
-  private void removeOneBeside(String newest) {
-    String least = null;
-    Record.Rank lowest = Record.Rank.APPLICATION;
-    for (Map.Entry<String, List<Record>> subject : subjects.entrySet()) {
-      Record.Rank rank = rank(subject.getValue());
-      if (rank.compareTo(lowest) < 0 && !subject.getKey().equals(newest)) {
-        least = subject.getKey();
-        lowest = rank;
-      }
-      if (lowest == Record.Rank.OVER) {
-        break;
+  private List<Record> remove(String subject) {
+    for (Map<String, List<Record>> rank : subjects.values()) {
+      List<Record> known = rank.remove(subject);
+      if (known != null) {
+        return known;
       }
     }
-    subjects.remove(least);
+    return null;
   }
 
-  /** Returns the rank of a subject: the lowest rank of its records. */
-  private static Record.Rank rank(List<Record> records) {
-    Record.Rank lowest = records.isEmpty() ? Record.Rank.OVER : Record.Rank.APPLICATION;
-    for (Record record : records) {
-      lowest = record.change.rank.compareTo(lowest) < 0 ? record.change.rank : lowest;
+  private void put(Record.Rank rank, String subject, List<Record> records) {
+    subjects.get(rank).put(subject, records);
+    int size = -subjects.get(Record.Rank.APPLICATION).size();
+    for (Map<String, List<Record>> known : subjects.values()) {
+      size += known.size();
     }
-    return lowest;
+    if (size > LIMIT) {
+      removeOneBeside(subject);
+    }
+  }
+
+  private void removeOneBeside(String subject) {
+    for (Map<String, List<Record>> rank : subjects.values()) {
+      for (String eldest : rank.keySet()) {
+        if (!eldest.equals(subject)) {
+          rank.remove(eldest);
+          return;
+        }
+      }
+    }
   }
 
   /**
@@ -81,7 +107,7 @@ public final class RestoreState {
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();
-    subjects.values().forEach(all::addAll);
+    subjects.values().forEach(rank -> rank.values().forEach(all::addAll));
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;
