@@ -32,22 +32,29 @@ from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.setup import LogLines
 from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.telemetry import DispatcherTelemetry, account, statistics, with_those_before
 from spark_events.errors import MissingExtraError, ProtocolError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
-from spark_events.record_flow import RecordFlow
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
+#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity.
+_SLICE = 128
+#: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
+#: priority can displace other events.
+_MAX_WEIGHT = 1024
 #: Share of the shutdown time that is reserved for the final report.
 _REPORT_SHARE = 0.1
 #: Part of the driver's shutdown wait that is reserved for the steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1
+#: Pause after an error in one of the translator's timers, in seconds.
+_CLOCK_SECONDS = 60.0
 #: Name of the metrics exporter in the delivery counters; not a valid name for a reporter.
 _METRICS = "(metrics)"
 #: Circuit breaker states in the order of their numbers in the driver's metrics.
@@ -118,17 +125,22 @@ class DriverSession:
         self._strict = strict
         self._amend = amend
         self._decoder = Decoder()
-        self._translator: Translator
+        self._translator = Translator()
         self._pipeline: Pipeline
-        self._flow: RecordFlow
         self._first: list[bytes] = []
+        self._last_record = 0
         self._reported_read = 0
+        self._held: int | None = None
+        # The translator's timers are paused until this time, in seconds of ``time.monotonic``.
+        self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
         self._lost_before: deque[Event] = deque()
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
+        self._acknowledgements = Acknowledgements(answers, 1, 1)
+        self._max_weight = 1
         self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -173,9 +185,8 @@ class DriverSession:
         )
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
-        capacity = self._pipeline.queue_size
-        acknowledgements = Acknowledgements(self._answers, first, capacity)
-        self._flow = RecordFlow(self._translator, self._pipeline.dispatcher, acknowledgements, capacity)
+        self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
+        self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
         self._predecessors = Predecessors(
             self._pipeline.spool_folder,
             self._pipeline.databases,
@@ -201,11 +212,8 @@ class DriverSession:
         self._process(self._first)
         self._report_breakers()
         while self._goodbye is None and not self._source.closed:
-            self._process(self._source.read(self._flow.patience))
-            self._flow.tick()
-            question = self._translator.deadlines.take_question()
-            if question is not None:
-                self._answers.send("inspect", **question)
+            self._process(self._source.read(self._patience()))
+            self._tick()
             self._follow_up()
             self._report_breakers()
         self._finish()
@@ -236,6 +244,38 @@ class DriverSession:
     def _hooks(self) -> Hooks:
         return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
+    @property
+    def _record(self) -> int:
+        """Record number for events that no record causes, such as a timer's events.
+
+        While an event is held, this is the number of its record, because the numbers in a mailbox must not decrease.
+        """
+        return self._translator.held_record or self._last_record
+
+    def _patience(self) -> float | None:
+        """Return the seconds until the translator's next timer; None if no timer is set."""
+        deadline = self._translator.next_deadline
+        if deadline is None:
+            return None
+        return max(0.0, deadline / 1000 - time.time(), self._clock_stands_until - time.monotonic())
+
+    def _tick(self) -> None:
+        deadline = self._translator.next_deadline
+        now = time.time_ns() // 1_000_000
+        if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
+            record = self._record
+            try:
+                events = self._translator.tick(now)
+            except Exception:
+                # Translate records even while the timers are paused.
+                self._defect(None)
+                self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
+                events = []
+            self._dispatch([Entry(record, event) for event in events])
+            question = self._translator.deadlines.take_question()
+            if question is not None:
+                self._answers.send("inspect", **question)
+
     def _predecessor_lost(self, event: Event) -> None:
         """Make the session report the loss of an earlier run; thread-safe."""
         self._lost_before.append(event)
@@ -243,15 +283,15 @@ class DriverSession:
 
     def _follow_up(self) -> None:
         """Report lost earlier runs; if this run has ended, record that it has ended."""
-        lost = [self._lost_before.popleft() for _ in range(len(self._lost_before))]
-        if lost:
-            self._flow.send(lambda: lost)
+        while self._lost_before:
+            self._dispatch([Entry(self._record, self._lost_before.popleft())])
         if self._translator.application_is_over:
             self._predecessors.end()
 
     def _process(self, lines: list[bytes]) -> None:
         # This loop runs for every record, so look up its functions only once.
-        decode, translate = self._decoder.decode, self._flow.translate
+        decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
+        entries: list[Entry] = []
         for line in lines:
             record = decode(line)
             if type(record) in _SPECIAL:
@@ -259,9 +299,24 @@ class DriverSession:
                 if special is None:
                     continue
                 record = special
-            translate(record, len(line))
+            number = record.seq
+            oldest = translator.held_record or number
+            weight = 1 if len(line) < WEIGHT_BYTES else min(weight_for(len(line)), self._max_weight)
+            try:
+                for event in translator.translate(record, oldest):
+                    entries.append(Entry(oldest if oldest < number else number, event, weight))
+            except Exception:
+                # Catch every error: a defect in the translation must cost at most one record, not all events of the
+                # application.
+                self._defect(record)
+            if number:
+                self._last_record = number
+                translated(number, translator.next_sequence)
+            if len(entries) >= _SLICE:
+                self._dispatch(entries)
+                entries = []
         if lines:
-            self._flow.dispatch()
+            self._dispatch(entries)
 
     def _handle_session_record(self, record: object) -> _Numbered | None:
         """Handle a session record; return the record to translate and acknowledge, or None."""
@@ -287,11 +342,27 @@ class DriverSession:
         if self.driver:
             self._predecessors.begin(start)
 
+    def _dispatch(self, entries: list[Entry]) -> None:
+        # A held event's record must not be acknowledged: set a new hold before the record counts as dispatched, and
+        # remove the hold only after the event is in the mailboxes.
+        held = self._translator.held_record
+        if held is not None and self._held is None:
+            self._acknowledgements.hold(held)
+        self._pipeline.dispatcher.dispatch(entries, self._last_record)
+        self._held = held
+        self._acknowledgements.hold(held)
+        # Acknowledge here too. Otherwise only reporters would trigger acknowledgements, and a hanging reporter never
+        # does.
+        self._acknowledge()
+
     def _restore(self, restored: Restored) -> None:
         record = self._decoder.decode(restored.record)
         if isinstance(record, ApplicationStart):
             self._look_for_predecessors(record)
-        self._flow.restore(record)
+        try:
+            self._translator.restore(record)
+        except Exception:
+            self._defect(record)
 
     def _skip(self, record: Unknown) -> Unknown:
         """Count an unknown record, and log each unknown kind once."""
@@ -299,10 +370,18 @@ class DriverSession:
             _LOG.warning("skipping records of kind %r, which spark_events %s does not know", record.kind, __version__)
         self._unknown[record.kind] += 1
         # Record numbers are consecutive, so an unreadable record has the next number.
-        return record if record.seq else Unknown(seq=self._flow.last_record + 1, kind=record.kind)
+        return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
+
+    def _defect(self, record: object | None) -> None:
+        self._translator.defects += 1
+        if record is None:
+            _LOG.exception("a timer of the translation failed; retrying in %g s; report this", _CLOCK_SECONDS)
+        else:
+            kind = type(record).__name__
+            _LOG.exception("a record of kind %s could not be translated; its events are missing; report this", kind)
 
     def _acknowledge(self) -> None:
-        self._flow.acknowledge()
+        self._acknowledgements.complete(self._pipeline.dispatcher.progress)
 
     def _observe(self) -> None:
         if self._log is not None:
@@ -334,8 +413,8 @@ class DriverSession:
 
     def _report_read(self) -> None:
         """Send reading progress to the driver, even while a reporter delays the acknowledgements."""
-        if self._flow.last_record != self._reported_read:
-            self._reported_read = self._flow.last_record
+        if self._last_record != self._reported_read:
+            self._reported_read = self._last_record
             self._answers.send("read", through=self._reported_read)
 
     def _finish(self) -> None:
@@ -344,7 +423,8 @@ class DriverSession:
         else:
             patience = self._pipeline.config.shutdown_timeout
             self._report_loss()
-        self._flow.send(self._translator.settle)
+        record = self._record
+        self._dispatch([Entry(record, event) for event in self._translator.settle()])
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
@@ -356,7 +436,7 @@ class DriverSession:
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
-        self._flow.emit(report)
+        dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
         if _METRICS in settled:
             # The last export of metrics includes the delivery of the final report.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
@@ -404,7 +484,8 @@ class DriverSession:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
-            self._flow.emit(reporter_status(*change))
+            record = self._record
+            self._dispatch([Entry(record, event) for event in self._translator.emit(reporter_status(*change))])
         return bool(changes)
 
     def _report_loss(self) -> None:
@@ -415,5 +496,6 @@ class DriverSession:
                 "the driver closed the pipe but is still running; further events of this application are not reported"
             )
             return
-        now = time.time_ns() // 1_000_000
-        self._flow.send(lambda: self._translator.driver_lost(now, self._jvm_is_going_down))
+        record = self._record
+        events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
+        self._pipeline.dispatcher.dispatch([Entry(record, event) for event in events], 0)
