@@ -45,7 +45,7 @@ class DriverRecords:
         except Exception as error:
             # py4j raises many types of errors for an exited or broken JVM; each of them ends fetching.
             self.closed, self.failure = True, error
-            if not _means_exit(error):
+            if not means_exit(error):
                 _LOG.exception("cannot fetch records from the driver; the event stream ends; report this defect")
             return []
         if fetched is None:
@@ -95,7 +95,7 @@ class DriverAnswers(Answers):
                 self._shim.answer(lines)
         except Exception as error:
             # If the JVM has exited, the answers are not needed, and the fetching thread reports the exit.
-            if not _means_exit(error):
+            if not means_exit(error):
                 _LOG.exception(
                     "the driver rejected an answer; it receives no further acknowledgements, so its record queue"
                     " may become full; report this defect"
@@ -134,7 +134,7 @@ class DriverBridge:
 
     def is_driver_gone(self) -> bool:
         """Return whether fetching ended because the JVM no longer answers."""
-        return _means_exit(self.records.failure)
+        return means_exit(self.records.failure)
 
     def stop(self) -> None:
         """Stop listening; records that already exist are still delivered."""
@@ -160,10 +160,13 @@ class DriverBridge:
         release_connection(self._shim)
 
 
-def _means_exit(error: BaseException | None) -> bool:
+def means_exit(error: BaseException | None) -> bool:
     """Return whether py4j raises this error because the JVM no longer answers."""
-    from py4j.protocol import Py4JNetworkError
-
+    try:
+        from py4j.protocol import Py4JNetworkError
+    except ImportError:
+        # A Connect client has no py4j.
+        return isinstance(error, OSError)
     return isinstance(error, (Py4JNetworkError, OSError))
 
 

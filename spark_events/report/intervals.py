@@ -32,7 +32,7 @@ Ends: TypeAlias = Mapping[RunKey, int | None]
 
 @dataclasses.dataclass(slots=True)
 class IdleInterval:
-    """IdleInterval in the lane of a query; ``end`` is None while the interval continues."""
+    """Idle interval in the lane of a query; ``end`` is None while the interval continues."""
 
     subject: str
     start: int

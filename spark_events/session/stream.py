@@ -10,6 +10,7 @@ from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
+from spark_events.bridge.driver import means_exit
 from spark_events.dispatch.delivery import Delivery
 from spark_events.driver_session import DriverSession
 from spark_events.errors import InvalidChoiceError, SessionError
@@ -280,7 +281,8 @@ class EventStream:
             try:
                 self._bridge.stop()
             except Exception as error:
-                _LOG.warning("cannot stop recording Spark's events; the stream ends when the JVM has exited: %r", error)
+                if not means_exit(error):
+                    _LOG.warning("cannot stop recording Spark's events; the stream ends with the JVM: %r", error)
         if not threading.current_thread().name.startswith("spark-events"):
             self._thread.join(self._patience + _GRACE_SECONDS)
 

@@ -66,6 +66,7 @@ __all__ = ["Translator"]
 #: sidecar's clock.
 _MOST_BEHIND = 60_000
 _DIED = "its driver died without reporting its end"
+_extend = dict.update
 #: Types of the records that may arrive before the application's start.
 _EARLY = frozenset({ExecutorAdded, ExecutorRemoved})
 
@@ -349,8 +350,10 @@ class Translator:
         self._summaries.observe(draft)
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
-        attributes = {**application.scope_variables, **draft.attributes}
-        attributes |= self._recoveries.of(name, attributes)
+        attributes = Attributes(application.scope_variables)
+        # The caller does not have the dictionary yet, so changing it is safe.
+        _extend(attributes, draft.attributes)
+        _extend(attributes, self._recoveries.of(name, attributes))
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(
             name=name,
@@ -360,5 +363,5 @@ class Translator:
             observed_ts_millis=draft.observed_ts_millis,
             event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),
             sequence=number,
-            attributes=Attributes(attributes),
+            attributes=attributes,
         )

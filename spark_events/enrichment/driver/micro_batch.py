@@ -134,15 +134,15 @@ def _is_of_a_stream(df: DataFrame) -> bool:
             if execution is not None and execution.sparkSession() == session:
                 return True
     except Exception as error:  # not a documented part of Spark
-        _warn(repr(error))
+        _warn(type(error).__name__)
     return False
 
 
 @functools.cache
-def _warn(reason: str) -> None:
-    """Warn once per reason, because a job may enrich many DataFrames."""
+def _warn(error_type: str) -> None:
+    """Warn once per type of error, because a job may enrich many DataFrames."""
     _LOG.warning(
         "cannot determine whether a streaming query created a DataFrame; its calls get the idempotency keys of a batch "
         "job. In foreachBatch, pass replay=Replay(query='name', batch_id=batch_id): %s",
-        reason,
+        error_type,
     )

@@ -37,6 +37,8 @@ from spark_events.enrichment.settings import Auto
 __all__ = ["SharedWindow"]
 
 _LOG = logging.getLogger(__name__)
+#: Files that this process could not use; each is logged once.
+_UNUSABLE: set[str] = set()
 
 #: Start of the file: version, and length and checksum of the pickled state.
 _HEADER, _VERSION = struct.Struct("<QII"), struct.Struct("<Q")
@@ -140,7 +142,7 @@ class SharedWindow:
         #: The state that this process has read last, and this process's part of the calls of a round.
         self._state, self._part = _State(Window(bounds), -1, -1), 1
         #: Whether this process uses its share, and whether the share has changed without the pool's knowledge.
-        self._uses_share = self._has_changed = self._is_unusable = False
+        self._uses_share = self._has_changed = False
         with contextlib.suppress(BlockingIOError):
             # Raise an error now if the file system does not support locks.
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -233,14 +235,14 @@ class SharedWindow:
             # Another process holds the lock. The next report tries again.
             return False
         except OSError as error:
-            if not self._is_unusable:
-                self._is_unusable = True
+            if self._file.name not in _UNUSABLE:
+                # A task uses a new object, so the process remembers what it has logged.
+                _UNUSABLE.add(self._file.name)
                 _LOG.warning(
-                    "max_in_flight: cannot use %s (%s); this task keeps %d calls in flight until the file can be used: "
-                    "check the free space of spark.local.dir",
+                    "max_in_flight: cannot use %s (%s); the number of calls in flight stays the same for now: check "
+                    "the free space of spark.local.dir",
                     self._file.name,
                     error,
-                    self.size,
                 )
             return False
         except Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -20,31 +20,48 @@ from spark_events.enrichment.worker.type_checks import (
 )
 from spark_events.enrichment.worker.values import pairs_of
 
+_Turn: TypeAlias = Callable[[Any], Any]
+
 
 @functools.lru_cache(maxsize=256)
-def without_names(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return a function that replaces structs with tuples, and maps with pairs.
+def by_name(kind: pa.DataType) -> _Turn | None:
+    """Return a function that converts tuples for structs to dictionaries; None if the type has no structs.
 
-    Values that do not fit the type stay unchanged or raise an error. Iterators stay unchanged, because they can be
-    consumed only once.
+    Arrow has already rejected invalid values, so the function may leave them unchanged or raise an error.
     """
     if pa.types.is_struct(kind):
-        fields = {field.name: without_names(field.type) for field in kind}
-        return lambda value: _values_of(fields, value) if isinstance(value, Collection) else value
+        return functools.partial(_struct, {field.name: by_name(field.type) for field in kind})
     if pa.types.is_map(kind):
-        key, item = without_names(kind.key_type), without_names(kind.item_type)
-        return lambda value: (
-            [(key(one), item(part)) for one, part in pairs_of(value)] if isinstance(value, Collection) else value
-        )
-    if pa.types.is_list(kind):
-        element = without_names(kind.value_type)
-        return lambda value: [element(one) for one in value] if isinstance(value, Collection) else value
-    return lambda value: value
+        key, item = by_name(kind.key_type), by_name(kind.item_type)
+        return None if key is None and item is None else functools.partial(_pairs, key, item)
+    element = by_name(kind.value_type) if pa.types.is_list(kind) else None
+    return None if element is None else functools.partial(_elements, element)
 
 
-def _values_of(fields: Mapping[str, Callable[[Any], Any]], value: Any) -> tuple[Any, ...]:
-    values = value if isinstance(value, tuple) else [value.get(name) for name in fields]
-    return tuple(turn(one) for turn, one in zip(fields.values(), values, strict=True))
+def _struct(fields: Mapping[str, _Turn | None], value: Any) -> Any:
+    named = dict(zip(fields, value, strict=True)) if isinstance(value, tuple) else value
+    if not isinstance(named, dict):
+        return named
+    return {name: _turned(fields.get(name), part) for name, part in named.items()}
+
+
+def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
+    # Leave iterators unchanged, because they can be consumed only once.
+    if not isinstance(value, Collection):
+        return value
+    # Use a list of pairs, because a dictionary cannot be a key of another dictionary.
+    return [(_turned(key, name), _turned(item, part)) for name, part in pairs_of(value)]
+
+
+def _elements(element: _Turn, value: Any) -> Any:
+    # Leave iterators unchanged, because they can be consumed only once.
+    if not isinstance(value, Collection) or isinstance(value, (str, bytes, Mapping)):
+        return value
+    return [_turned(element, one) for one in value]
+
+
+def _turned(turn: _Turn | None, value: Any) -> Any:
+    return value if turn is None or value is None else turn(value)
 
 
 #: Maximum size of a record batch of answers. Arrow's 32-bit offsets and Spark's reader cannot address 2 GiB, and every
@@ -245,7 +262,10 @@ def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     except pa.ArrowTypeError:
         # Each single value may fit: in one array, Arrow accepts either tuples or dictionaries for structs, but not
         # both.
-        array = pa.array(list(map(without_names(kind), values)), kind)
+        turn = by_name(kind)
+        if turn is None:
+            raise
+        array = pa.array([None if value is None else turn(value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
         # Beyond 2 GiB, pyarrow splits strings and bytes into chunks, but raises an error for types that contain strings
         # or bytes.

@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_events.enrichment.worker.answers import without_names
 from spark_events.enrichment.worker.rows import canonical
 
 __all__ = ["AnswerCodec"]
+
+_Turn = Callable[[Any], Any]
 
 
 class AnswerCodec:
@@ -36,7 +37,7 @@ class AnswerCodec:
         except ImportError as error:
             raise ImportError("a shared cache needs msgspec: pip install 'spark-events[redis]'") from error
         self._names = schema.names
-        self._turns = [without_names(field.type) for field in schema]
+        self._turns = [_turn(field.type) for field in schema]
         types: Any = tuple[tuple(_python(field.type) for field in schema)]  # type: ignore[misc]
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_item)
         self._decoder = msgspec.msgpack.Decoder(types)
@@ -64,7 +65,7 @@ class AnswerCodec:
 
 
 def _python(kind: pa.DataType) -> Any:
-    """Return the Python type of the values that `without_names` returns for an Arrow type, as a union with None."""
+    """Return the Python type of the values of an Arrow type, as a union with None."""
     if pa.types.is_struct(kind):
         made: Any = tuple[tuple(_python(field.type) for field in kind)]  # type: ignore[misc]
     elif pa.types.is_map(kind):
@@ -88,6 +89,29 @@ _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [
     (pa.types.is_duration, datetime.timedelta),
     (pa.types.is_null, type(None)),
 ]
+
+
+def _turn(kind: pa.DataType) -> _Turn:
+    """Return a function that replaces structs with tuples and maps with pairs, the types that `_python` returns."""
+    if pa.types.is_struct(kind):
+        turns = {field.name: _turn(field.type) for field in kind}
+        return lambda value: None if value is None else _tuple_of(turns, value)
+    if pa.types.is_map(kind):
+        key, item = _turn(kind.key_type), _turn(kind.item_type)
+        return lambda value: None if value is None else [(key(one), item(part)) for one, part in _pairs(value)]
+    if pa.types.is_list(kind):
+        element = _turn(kind.value_type)
+        return lambda value: None if value is None else [element(one) for one in value]
+    return lambda value: value
+
+
+def _tuple_of(turns: Mapping[str, _Turn], value: Any) -> tuple[Any, ...]:
+    values = value if isinstance(value, tuple) else [value.get(name) for name in turns]
+    return tuple(turn(one) for turn, one in zip(turns.values(), values, strict=True))
+
+
+def _pairs(value: Any) -> Any:
+    return value.items() if isinstance(value, Mapping) else value
 
 
 def _item(value: Any) -> Any:

@@ -85,7 +85,8 @@ class Alerts:
         self._cooldown = round(cooldown * _SECONDS)
         self._expires = round(expires_after * _SECONDS)
         self._known: dict[str, OpenAlert] = {}
-        self._warned = False
+        # Operations that have failed and were logged.
+        self._warned: set[str] = set()
 
     def notice(self, event: Event) -> Notice | None:
         """Return the notice for an alarm or a recovery.
@@ -174,13 +175,15 @@ class Alerts:
             self._warn_once("store", error)
 
     def _warn_once(self, verb: str, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
+        if verb not in self._warned:
+            self._warned.add(verb)
             _LOG.warning(
                 "cannot %s open alerts: %s; an alert may be sent twice, or be suppressed during the cooldown after "
-                "its recovery; make %s writable",
-                verb, error, self._folder,
-            )  # fmt: skip
+                "its recovery; check the files and the permissions of %s",
+                verb,
+                error,
+                self._folder,
+            )
 
     def _path(self, folder: Path, key: str) -> Path:
         name = blake2b(f"{self._destination}\0{key}".encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -357,7 +357,7 @@ def test_alerts_that_cannot_be_stored_are_logged_once(tmp_path: Path, caplog: py
         alerts.sent(notice)
     (message,) = caplog.messages
     assert message.startswith("cannot store open alerts: ")
-    assert message.endswith(f"make {tmp_path / 'file' / 'alerts'} writable")
+    assert message.endswith(f"check the files and the permissions of {tmp_path / 'file' / 'alerts'}")
 
 
 def test_an_alert_that_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

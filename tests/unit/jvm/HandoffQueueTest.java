@@ -457,6 +457,22 @@ final class HandoffQueueTest {
     is(seq + " " + kinds(account) + " " + counts(account.get(0)), "3 d4 unwritable {bad=1}");
   }
 
+  /** A job whose end cannot be written is not restored as a running job. */
+  @Test
+  void anUnwritableEndEndsItsSubject() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10);
+    RecordWriter writer = new RecordWriter(queue, new Deadline());
+    queue.offer(new Record("start", Record.Priority.LIFECYCLE, Record.Change.keep("job", Record.Rank.WORK), json -> {}));
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    writer.next(lines, 0);
+    queue.acknowledge(1);
+    is(queue.rewind().size(), 1);
+    Record.Body unwritable = json -> { throw new StackOverflowError(); };
+    queue.offer(new Record("end", Record.Priority.LIFECYCLE, Record.Change.forget("job"), unwritable));
+    writer.next(lines, 0);
+    is(queue.rewind().size(), 0);
+  }
+
   /** Only unwritten records make a queue nearly full, because written records can be evicted. */
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {

@@ -387,11 +387,12 @@ final class ShimTest {
     return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
   }
 
-  /** If the outcome is unreadable, the application's end still causes the last record. */
+  /** Even if the outcome and numbers of the configuration are unreadable, the application's end causes the last record. */
   @Test
   void anUnreadableOutcomeStillEndsTheApplication() {
     List<String> recorded = new ArrayList<>();
     SparkConf conf = new SparkConf(false);
+    conf.set("spark.task.cpus", "${x}").set("spark.stage.maxConsecutiveAttempts", "2 ");
     RecordSink destination =
         new Checks.Recorder(
             conf, record -> recorded.add(record.kind), end -> recorded.add("closed with " + end.record(false).kind));

@@ -187,6 +187,17 @@ final class SidecarTest {
         });
   }
 
+  /** A stall monitor that cannot start its thread throws no exception. */
+  @Test
+  void aStallMonitorWithoutAThread() throws Exception {
+    Checks.withoutThreads(
+        () -> {
+          StallMonitor monitor = new StallMonitor(new HandoffQueue(1), 1_000);
+          monitor.start();
+          monitor.stop();
+        });
+  }
+
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {

@@ -38,4 +38,4 @@ def test_a_failed_request_to_stop_is_logged(caplog: pytest.LogCaptureFixture) ->
     stream.stop()
     assert not stream.is_running
     assert ended == [stream]
-    assert "cannot stop recording Spark's events; the stream ends when the JVM has exited: RuntimeError" in caplog.text
+    assert "cannot stop recording Spark's events; the stream ends with the JVM: RuntimeError" in caplog.text

@@ -50,7 +50,7 @@ def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
     first.close()
 
 
-@pytest.mark.usefixtures("new_process")
+@pytest.mark.usefixtures("_before_the_first_task")
 def test_a_close_that_fails_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """If the resources cannot be closed, the task does not fail, and the log names the resources."""
     mine = process.current_process()

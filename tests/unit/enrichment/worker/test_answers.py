@@ -202,6 +202,8 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
         (pa.list_(pa.int32()), [1, None, 1.5], "'s.element' is int32", "float"),
         (pa.list_(pa.int32()), np.array([1.5]), "'s.element' is int32", "float64"),
         (pa.list_(pa.string()), SECRET, f"'s' is {pa.list_(pa.string())}", "str"),
+        (pa.list_(pa.string()), {"a": 1}, f"'s' is {pa.list_(pa.string())}", "dict"),
+        (pa.map_(pa.string(), pa.string()), ["de", "fr"], f"'s' is {pa.map_(pa.string(), pa.string())}", "list"),
         (pa.list_(pa.list_(pa.binary())), [[b"a"], b"a"], f"'s.element' is {pa.list_(pa.binary())}", "bytes"),
         (pa.map_(pa.string(), pa.int32()), {"a": 1.5}, "'s.value' is int32", "float"),
         (pa.map_(pa.int32(), pa.string()), [(1.5, "a")], "'s.key' is int32", "float"),

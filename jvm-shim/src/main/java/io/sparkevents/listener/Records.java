@@ -130,6 +130,15 @@ public final class Records {
     return new Record("jvm_shutdown", Record.Priority.LIFECYCLE, json -> {});
   }
 
+  /** Returns a number of Spark's configuration. Spark accepts more forms than {@code getInt}, such as references. */
+  static int number(SparkConf conf, String key, int otherwise) {
+    try {
+      return conf.getInt(key, otherwise);
+    } catch (IllegalArgumentException unreadable) {
+      return otherwise;
+    }
+  }
+
   public static <T> T orNull(Option<T> option) {
     return option.isDefined() ? option.get() : null;
   }

@@ -20,7 +20,7 @@ public final class StageRecords {
   private final RunningWork work;
   private final ApplicationTotals totals;
   private final JobProperties properties;
-  /** Number of consecutive attempts of a stage that may fail. Spark does not mark an attempt as the last one. */
+  /** Number of consecutive failed attempts after which Spark aborts a stage; Spark does not mark the last attempt. */
   private final int mostFailures;
 
   public StageRecords(
@@ -29,7 +29,7 @@ public final class StageRecords {
     this.properties = properties;
     this.stages = stages;
     this.work = work;
-    mostFailures = conf.getInt("spark.stage.maxConsecutiveAttempts", 4);
+    mostFailures = Records.number(conf, "spark.stage.maxConsecutiveAttempts", 4);
   }
 
   /**

@@ -34,6 +34,8 @@ public final class HandoffQueue {
   /** Remaining number of polls before the writer sleeps. */
   private int pollsLeft;
   private boolean asleep;
+  /** Number of threads that wait for progress; without such threads, an answer does not wake the writer. */
+  private int waiting;
   /** Whether a thread woke the writer while the writer was busy; if so, the writer skips its next wait. */
   private boolean woken;
   private volatile boolean wasNearlyFull;
@@ -153,9 +155,14 @@ public final class HandoffQueue {
   }
 
   /** Removes all records up to {@code seq}, because the sidecar has delivered, spooled or counted their events. */
-  public synchronized void acknowledge(long seq) {
-    advance(seq, seq);
-    records.acknowledge(seq);
+  public void acknowledge(long seq) {
+    boolean more;
+    do {
+      synchronized (this) {
+        advance(seq, seq);
+        more = records.acknowledge(seq);
+      }
+    } while (more);
   }
 
   /** Records that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
@@ -175,7 +182,9 @@ public final class HandoffQueue {
     }
     if (answered > answeredThrough) {
       answeredThrough = answered;
-      notifyAll();
+      if (waiting > 0) {
+        notifyAll();
+      }
     }
   }
 
@@ -190,13 +199,23 @@ public final class HandoffQueue {
 
   /** Waits until all reporters have answered for {@code seq}; returns false after {@code millis}. */
   public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
-    await(() -> answeredThrough >= seq || closed, millis);
+    awaitProgress(() -> answeredThrough >= seq || closed, millis);
     return answeredThrough >= seq;
   }
 
   /** Waits up to {@code millis} until all records are in the pipe. */
   public synchronized void awaitWritten(long millis) throws InterruptedException {
-    await(() -> records.isAllWritten() || closed, millis);
+    awaitProgress(() -> records.isAllWritten() || closed, millis);
+  }
+
+  /** Waits for the writer or for an answer. */
+  private void awaitProgress(BooleanSupplier condition, long millis) throws InterruptedException {
+    waiting++;
+    try {
+      await(condition, millis);
+    } finally {
+      waiting--;
+    }
   }
 
   private void await(BooleanSupplier condition, long millis) throws InterruptedException {

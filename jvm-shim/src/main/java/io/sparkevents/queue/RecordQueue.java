@@ -33,8 +33,12 @@ final class RecordQueue {
     }
   }
 
-  /** Limit for the evicted records to remember individually, as a multiple of the capacity. */
-  private static final long MOST_EVICTED = 4;
+  /**
+   * Maximum number of records to remove per acquisition of the lock, because the listener thread may be waiting for it.
+   */
+  private static final int SLICE = 32;
+  private static final int LEAST_EVICTED = 64;
+  private static final int MOST_EVICTED = 1 << 22;
 
   final int capacity;
   final RestoreState context = new RestoreState();
@@ -50,7 +54,8 @@ final class RecordQueue {
   private long ackedThrough;
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
-  /** Counts by kind of the oldest evicted records, which exceeded {@link #MOST_EVICTED}. */
+  private final int mostEvicted;
+  /** Counts by kind of the oldest evicted records, which exceeded {@link #mostEvicted}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
@@ -60,6 +65,7 @@ final class RecordQueue {
   RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
     this.mostBytes = mostBytes;
+    mostEvicted = Math.max(LEAST_EVICTED, (int) Math.min(MOST_EVICTED, 4L * capacity));
   }
 
   int size() {
@@ -170,9 +176,11 @@ final class RecordQueue {
     }
   }
 
-  /** Removes a taken record that is not written. */
+  /** Removes a taken record that cannot be written. It still affects the restore state, as in {@link #drop}. */
   void forget(Record record) {
-    writing.remove(record);
+    if (writing.remove(record)) {
+      context.apply(record);
+    }
   }
 
   /** Evicts the oldest record that is written to the pipe; returns false if there is none. */
@@ -182,7 +190,7 @@ final class RecordQueue {
     }
     Record oldest = pollWritten();
     if (oldest.seq() > ackedThrough) {
-      if (evicted.size() >= MOST_EVICTED * capacity) {
+      if (evicted.size() == mostEvicted) {
         mergeOldestEvicted();
       }
       evicted.addLast(new Evicted(oldest));
@@ -212,8 +220,8 @@ final class RecordQueue {
     return ackedThrough;
   }
 
-  /** Removes the records up to {@code seq}. */
-  void acknowledge(long seq) {
+  /** Removes some of the records up to {@code seq}; returns whether more such records may remain. */
+  boolean acknowledge(long seq) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
       evicted.pollFirst();
@@ -221,12 +229,16 @@ final class RecordQueue {
     if (evictedBeforeThrough <= seq) {
       evictedBefore.clear();
     }
-    while (!written.isEmpty() && written.peekFirst().seq() <= seq) {
-      pollWritten();
+    for (int left = SLICE; left > 0; left--) {
+      if (!written.isEmpty() && written.peekFirst().seq() <= seq) {
+        pollWritten();
+      } else if (written.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {
+        context.apply(writing.pollFirst());
+      } else {
+        return false;
+      }
     }
-    while (!writing.isEmpty() && writing.peekFirst().seq() <= seq) {
-      context.apply(writing.pollFirst());
-    }
+    return true;
   }
 
   /** Requeues the records in flight after the sidecar has died; counts the evicted records as lost. */

@@ -45,6 +45,8 @@ public final class Connection extends RecordSink {
    * sent.
    */
   private final AtomicReference<ApplicationEnd> provisional = new AtomicReference<>();
+  /** Context of the application, kept because Spark forgets a stopped context; null until the first successful look-up. */
+  private SparkContext context;
   private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
@@ -136,11 +138,14 @@ public final class Connection extends RecordSink {
     return present != null && !present.isStopped();
   }
 
-  /** Returns whether Spark is stopping the context. */
+  /** Returns whether Spark is stopping or has stopped the context. */
   @Override
   protected boolean isEnding() {
-    SparkContext present = presentContext();
-    return present != null && present.isStopped();
+    if (context == null) {
+      // The context is not available until its constructor has returned.
+      context = presentContext();
+    }
+    return context != null && context.isStopped();
   }
 
   /** Returns the active context of this application; null before its constructor has returned. */

@@ -23,6 +23,8 @@ import org.slf4j.LoggerFactory;
  * case, the supervisor closes the queue, and the driver's log reports once that records are dropped.
  */
 public final class Sidecar {
+  /** Longest pause before a restart of the sidecar while the application is ending. */
+  private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   /** Time limit for the supervisor thread to end once the process that blocks it has been killed. */
   private static final long KILL_MILLIS = 50;
@@ -195,10 +197,13 @@ public final class Sidecar {
           failure);
       return false;
     }
-    pause = Math.min(pause, deadline.millisLeft());
+    boolean ending = deadline.isSet();
+    if (ending) {
+      pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
+    }
     LOG.warn(
         "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
-    if (deadline.isSet()) {
+    if (ending) {
       Thread.sleep(pause);
     } else {
       finishing.await(pause, TimeUnit.MILLISECONDS);

@@ -46,13 +46,21 @@ public final class SidecarMessages {
       // A field is missing or has another type, or memory is low. Later messages must still be handled.
       if (!warned) {
         warned = true;
-        LOG.warn(
-            "spark-events: cannot read a message of the sidecar: {}; skipping it, and later ones without a log message; if"
-                + " it is an acknowledgement, its records stay queued; use the same version of the jar and of the Python"
-                + " package",
-            answer,
-            malformed);
+        warn(answer, malformed);
       }
+    }
+  }
+
+  private static void warn(Map<?, ?> answer, Throwable malformed) {
+    try {
+      LOG.warn(
+          "spark-events: cannot read a message of the sidecar: {}; skipping it, and later ones without a log message; if"
+              + " it is an acknowledgement, its records stay queued; use the same version of the jar and of the Python"
+              + " package",
+          answer,
+          malformed);
+    } catch (Throwable failed) {
+      // An appender throws; the reading thread must continue.
     }
   }
 

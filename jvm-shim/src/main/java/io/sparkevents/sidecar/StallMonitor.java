@@ -32,7 +32,13 @@ public final class StallMonitor {
 
   public void start() {
     long period = Math.max(1, timeoutMillis / LOOKS);
-    timer.scheduleWithFixedDelay(this::look, period, period, TimeUnit.MILLISECONDS);
+    try {
+      timer.scheduleWithFixedDelay(this::look, period, period, TimeUnit.MILLISECONDS);
+    } catch (Throwable noThread) {
+      LOG.warn(
+          "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
+              + " raise the thread limit of the driver's process");
+    }
   }
 
   public void stop() {
@@ -48,12 +54,15 @@ public final class StallMonitor {
     Runnable present = kill;
     if (present != null && queue.hasStalledFor(timeoutMillis)) {
       kill = null;
-      LOG.warn(
-          "spark-events: the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
-              + " killing it, restarting it and resending them",
-          timeoutMillis,
-          queue.size());
-      present.run();
+      try {
+        LOG.warn(
+            "spark-events: the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
+                + " killing it, restarting it and resending them",
+            timeoutMillis,
+            queue.size());
+      } finally {
+        present.run();
+      }
     }
   }
 }
