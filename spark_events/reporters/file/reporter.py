@@ -29,7 +29,7 @@ class FileReporter(Reporter):
     The file can be read while it grows, and it contains only complete lines. If a write fails in the middle of a line,
     for example on a full disk, the reporter truncates the file before the next attempt. Several drivers may write to
     one path: each batch is written under the file's lock, to the file that the path names at that moment. Therefore
-    this driver, another driver or logrotate may rotate the file. The file is open only during a batch.
+    this driver, another driver or logrotate may rotate the file.
     """
 
     Config: ClassVar[type[FileConfig]] = FileConfig
@@ -37,18 +37,21 @@ class FileReporter(Reporter):
     def __init__(self, config: FileConfig) -> None:
         self._config = config
         self._path = config.path
+        self._fd = -1
+        self._identity = (0, 0)
+        self._end = -1
+        self._has_locks = True
         # Whether locking has ever succeeded. If so, "no locks available" is an error; otherwise the file system does
         # not support locks.
-        self._has_locks = False
-        # Device and inode numbers of the file whose name is durable.
-        self._synced: tuple[int, int] | None = None
+        self._had_lock = False
         self._cannot_rotate = False
         # Resolve the path: if it is a link, the target is rotated, not the link.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep)
 
     def open(self) -> None:
-        with self._opened() as descriptor:
-            self._try_lock(descriptor)
+        self._reopen()
+        with self._locking():
+            self._try_lock()
         if self._config.rotates and not self._has_locks:
             raise OSError(
                 errno.ENOLCK,
@@ -68,37 +71,47 @@ class FileReporter(Reporter):
             False, without writing, if another process holds the lock.
 
         Raises:
-            OSError: when the file cannot be written.
+            OSError: when the file cannot be written. In this case, the file is closed, and the next attempt reopens it.
         """
+        try:
+            return self._appended(data)
+        except OSError:
+            # Reopen the file: on a network file system, the descriptor may be stale although the path still works.
+            with contextlib.suppress(OSError):
+                self.close()
+            raise
+
+    def _appended(self, data: bytes) -> bool:
         while True:
-            with self._opened() as descriptor:
-                if not self._try_lock(descriptor):
+            if self._fd < 0:
+                self._reopen()
+            with self._locking():
+                is_locked = self._try_lock()
+                status = self._status()
+                if not is_locked and status is not None:
                     return False
-                status = os.fstat(descriptor)
-                if self._is_current(status) and not self._rotate(status, len(data)):
-                    self._write(descriptor, status, data)
+                if is_locked and status is not None and not self._rotate(status, len(data)):
+                    self._write(status.st_size, data)
                     return True
             # This driver or another process has rotated the file.
+            self._reopen()
 
-    def _write(self, descriptor: int, status: os.stat_result, data: bytes) -> None:
-        identity, size = (status.st_dev, status.st_ino), status.st_size
-        if self._config.fsync == "batch" and (not size or identity != self._synced):
-            sync_folder(os.path.realpath(self._path))
-            self._synced = identity
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+    def _write(self, size: int, data: bytes) -> None:
+        if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
             # Start on a new line, because another process was killed while writing a line.
             data = b"\n" + data
         rest = memoryview(data)
         try:
             # After a short write, the next write raises the cause: a full disk or a limit on the file size.
             while rest:
-                rest = rest[os.write(descriptor, rest) :]
+                rest = rest[os.write(self._fd, rest) :]
             if self._config.fsync == "batch":
-                os.fsync(descriptor)
+                os.fsync(self._fd)
         except OSError as error:
             if len(rest) < len(data):
-                os.ftruncate(descriptor, size)
+                os.ftruncate(self._fd, size)
             raise OSError(error.errno, error.strerror, self._path) from None
+        self._end = size + len(data)
 
     def _rotate(self, status: os.stat_result, more: int) -> bool:
         """Rotate a full file if possible; return whether the path must be opened again.
@@ -126,16 +139,26 @@ class FileReporter(Reporter):
         self._cannot_rotate = False
         return True
 
-    def _is_current(self, status: os.stat_result) -> bool:
-        """Return whether the path still names the open file."""
+    def _status(self) -> os.stat_result | None:
+        """Return the status of the open file; None if the path names another file, or no file."""
         try:
-            return os.path.samestat(status, os.stat(self._path))
+            status = os.stat(self._path)
         except FileNotFoundError:
-            return False
+            return None
+        return status if (status.st_ino, status.st_dev) == self._identity else None
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Context manager that opens the file, and closes it with its lock on exit.
+    def _reopen(self) -> None:
+        self.close()
+        self._fd = self._opened()
+        opened = os.fstat(self._fd)
+        # Compare inode numbers. While the file is open, no other file can have the same number.
+        self._identity = (opened.st_ino, opened.st_dev)
+        self._end = -1
+        if self._config.fsync == "batch":
+            sync_folder(os.path.realpath(self._path))
+
+    def _opened(self) -> int:
+        """Open the file and return its descriptor.
 
         A symbolic link is refused in a directory that every user can write to.
 
@@ -144,34 +167,52 @@ class FileReporter(Reporter):
         """
         try:
             is_shared = os.stat(os.path.dirname(self._path)).st_mode & stat.S_IWOTH
-            descriptor = os.open(self._path, _FLAGS | os.O_NOFOLLOW if is_shared else _FLAGS, 0o600)
+            return os.open(self._path, _FLAGS | os.O_NOFOLLOW if is_shared else _FLAGS, 0o600)
         except OSError as error:
             why = error.strerror
             if error.errno == errno.ELOOP and os.path.islink(self._path):
                 why = "a symbolic link in a directory that every user can write to is refused; set the real path"
             raise OSError(error.errno, why, self._path) from None
-        try:
-            yield descriptor
-        finally:
-            # Unlock explicitly, because a child process may have inherited the descriptor.
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
 
-    def _try_lock(self, descriptor: int) -> bool:
+    def _try_lock(self) -> bool:
         """Try to lock the file; return False if another process holds the lock.
 
         Return True also if the file system does not support locks.
         """
         is_free = True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             is_free = False
         except OSError as error:
-            if error.errno not in _NO_LOCKS or self._has_locks:
+            if error.errno not in _NO_LOCKS or self._had_lock:
                 raise OSError(error.errno, error.strerror, self._path) from None
             # The file system currently provides no locks. Appends by a single driver are still atomic.
+            self._has_locks = False
             return True
-        self._has_locks = True
+        self._has_locks = self._had_lock = True
         return is_free
+
+    def _unlock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError:
+            # Ignore the error: the data is written and must not be written again. Closing the descriptor releases the
+            # lock.
+            self.close()
+
+    @contextlib.contextmanager
+    def _locking(self) -> Iterator[None]:
+        """Context manager that releases the lock on exit if the lock was acquired."""
+        try:
+            yield
+        finally:
+            if self._has_locks:
+                self._unlock()
+
+    def close(self) -> None:
+        # Clear the attribute before closing the descriptor, because another thread may receive the same descriptor
+        # number afterwards.
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -193,7 +193,7 @@ def test_printed_text_is_written_to_standard_error(start: Start, path: Path, cap
 
 
 def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> None:
-    """The process inherits no descriptors of the sidecar: it has only its pipes and those of its event loop."""
+    """The process inherits no descriptors of the sidecar: it has only its pipes and the files that it opened."""
     secret = os.open(tmp_path / "secret", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(secret, True)
     try:
@@ -203,10 +203,10 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
         links = {fd: os.readlink(f"/proc/{child().pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child().pid}/fd")}
     finally:
         os.close(secret)
-    # The descriptors belong to the requests, the answers, and the loop's selector and socket pair.
+    # The descriptors belong to the requests, the answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
-    assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket"])
+    assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
     assert links["0"] == "/dev/null"
 
 

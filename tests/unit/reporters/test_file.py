@@ -297,13 +297,14 @@ def test_a_lock_that_fails_at_first_is_retried_for_each_batch(tmp_path: Path, mo
     assert [line["body"] for line in read_events(path)] == ["0", "1", "1"]
 
 
-def test_a_file_is_open_only_during_a_batch(tmp_path: Path) -> None:
-    """Between batches, the file is closed. If it is deleted, for example on an NFS server, a new file is created."""
+def test_a_stale_descriptor_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the file was deleted on the NFS server, the stale descriptor is closed, and the path is opened again."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
-    reporter.report([event(0)])
-    assert str(path) not in [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
     path.unlink()
+    failing(monkeypatch, errno.ESTALE, lambda descriptor, operation: os.fstat(descriptor).st_nlink == 0)
+    with pytest.raises(OSError, match="Stale"):
+        reporter.report([event(1)])
     assert reporter.report([event(1)]) is None
     reporter.close()
     assert [line["body"] for line in read_events(path)] == ["1"]
