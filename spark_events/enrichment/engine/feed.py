@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ Taken = tuple[RowBatch, int, Call | None, Any]
 Settle = Callable[[RowBatch, int, Any], None]
 
 
-class Feed:
+class Feed(abc.ABC):
     """Source of calls for the workers of the pool; used by the loop's thread only.
 
     Args:
@@ -37,15 +38,17 @@ class Feed:
         self._on_take = on_take
         self.waiting = self.held = 0
 
+    @abc.abstractmethod
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
         """Add rows that need a call, in order."""
-        raise NotImplementedError
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
         """Record that a call has been settled; an abandoned call may still be running."""
+        return None
 
     def flush(self) -> None:
         """Release all rows held back for more input, because none is expected soon."""
+        return None
 
 
 class InOrder(Feed):

@@ -962,6 +962,7 @@ def test_a_reporter_s_timer_expires_between_calls(start: Start) -> None:
     delivery = start(reporter)
     delivery.put(entries(1))
     eventually(lambda: reporter.has_rung)
+    assert delivery.counters().delivered == 1
 
 
 class _WithEndlessTask(_WithTask):
