@@ -139,10 +139,14 @@ class Predecessors:
         if self._spool is None:
             return
         folders = SpoolFolders(self._spool, start.app_name, _RUN, self._driver)
-        self._own = folders.claim_own()
+        own = folders.claim_own()
         # The folder belongs to a dead run, or to a dead sidecar of this run.
-        dead = _read(self._own.folder)
-        (self._own.folder / _START).write_bytes(msgspec.json.encode(start))
+        dead = _read(own.folder)
+        with self._unmarking:
+            self._own = own
+            # A mark written after the end of this run may remain and cause a false LOST.
+            if not self._over.is_set():
+                (own.folder / _START).write_bytes(msgspec.json.encode(start))
         if dead is not None and _identity(dead[0]) != _identity(start):
             yield dead
         for folder in folders.claim_dead():

@@ -114,8 +114,9 @@ def test_an_unreadable_mark_of_the_predecessor_is_logged(tmp_path: Path) -> None
         made.send_records(start("second"))
         ends(made)
     assert lost(tmp_path) == []
-    (line,) = [answer["message"] for answer in made.answers if answer["kind"] == "log"]
-    assert f"cannot read {mark}, so a lost earlier run is not reported" in line
+    lines = [answer["message"] for answer in made.answers if answer["kind"] == "log"]
+    # The spool may log its own line: the first run was possibly killed before it deleted its delivered event.
+    assert sum(f"cannot read {mark}, so a lost earlier run is not reported" in line for line in lines) == 1
 
 
 def test_a_sign_of_life_that_cannot_be_stored_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
