@@ -78,6 +78,7 @@ class Deadlines:
         self._asked: int | None = None
         self._question: dict[str, Any] | None = None
         self._asked_runs: frozenset[str] = frozenset()
+        self._asked_jobs: list[int] = []
         self._forgiven = 0
         self._is_over = False
         self.handlers = self._all_handlers() if config.is_on else {}
@@ -124,8 +125,8 @@ class Deadlines:
         soon = now + _SOON
         runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
         self._asked_runs = frozenset(runs)
-        jobs = self._jobs.running() if any(at <= soon for at in self._jobs.due()) else []
-        self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": jobs}
+        self._asked_jobs = self._jobs.running() if any(at <= soon for at in self._jobs.due()) else []
+        self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": self._asked_jobs}
 
     def take_question(self) -> dict[str, Any] | None:
         """Return the fields of the prepared request and clear it; None without a request."""
@@ -140,6 +141,8 @@ class Deadlines:
                 pass
 
     def _inspected(self, record: Inspection) -> Iterator[Draft]:
+        # A late answer to an earlier request does not show whether the jobs of the last request are running.
+        asked_jobs = self._asked_jobs if record.asked == self._asked else []
         self._asked = None
         now = record.at
         if now - record.asked > _STOOD_STILL:
@@ -154,7 +157,7 @@ class Deadlines:
                     stages = [s for s in record.stages if s.properties.get("sql.streaming.queryId") == run.run.query_id]
                     place = place_of(thread, stages, now, self._diagnostics.code)
                 yield from run.inspected(thread, now, self._forgiven, place)
-        yield from self._jobs.inspected(record, self._forgiven)
+        yield from self._jobs.inspected(record, asked_jobs, self._forgiven)
         yield from self._stage.inspected(record, self._forgiven)
         yield from self._application.inspected(record, self._forgiven)
 

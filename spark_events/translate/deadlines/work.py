@@ -41,11 +41,14 @@ class JobDeadlines:
         self._jobs: Bounded[int, tuple[int, Origin]] = Bounded(_RUNNING)
 
     def due(self) -> Iterator[int]:
-        """Yield the times at which events are due."""
+        """Yield the times at which events are due, without those of jobs that started after the oldest job on time."""
         for job, (since, _) in self._jobs.items():
-            at = self._edges.due(f"job|{job}", since, self._limit)
+            name = f"job|{job}"
+            at = self._edges.due(name, since, self._limit)
             if at is not None:
                 yield at
+            if self._edges.since(name) is None:
+                return
 
     def running(self) -> list[int]:
         """Return the ids of the longest-running jobs; a request covers a limited number."""
@@ -76,14 +79,25 @@ class JobDeadlines:
             yield from self._close(job, origin, at)
         self._jobs.clear()
 
-    def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
-        """Yield the events of jobs that are due, according to an inspection."""
-        for row in record.jobs:
-            job, *stage_ids = row
-            if job in self._jobs:
-                since, origin = self._jobs[job]
-                self._jobs[job] = (max(since, forgiven), origin)
-                yield from self._judge(job, record.at, [s for s in record.stages if s.stage_id in stage_ids])
+    def inspected(self, record: Inspection, asked: Sequence[int], forgiven: int) -> Iterator[Draft]:
+        """Yield the events of jobs that are due, according to an inspection.
+
+        Args:
+            record: the inspection, with the jobs that are running.
+            asked: ids of the jobs in the request; the end of a job that is missing in the answer was lost.
+            forgiven: end of the driver's last pause; no time before it counts. Milliseconds since the epoch.
+        """
+        rows = {job: stage_ids for job, *stage_ids in record.jobs}
+        for job in sorted({*rows, *asked}):
+            if job not in self._jobs:
+                continue
+            since, origin = self._jobs[job]
+            if job not in rows:
+                del self._jobs[job]
+                yield from self._close(job, origin, record.at)
+                continue
+            self._jobs[job] = (max(since, forgiven), origin)
+            yield from self._judge(job, record.at, [s for s in record.stages if s.stage_id in rows[job]])
 
     def _judge(self, job: int, now: int, stages: Sequence[RunningStage]) -> Iterator[Draft]:
         since, origin = self._jobs[job]

@@ -176,6 +176,20 @@ final class HandoffQueueTest {
     is(queue.size(), 2);
   }
 
+  /** The writer keeps an eighth of the queue free, so that offers do not evict. */
+  @Test
+  void theWriterKeepsSpaceFree() throws Exception {
+    HandoffQueue queue = new HandoffQueue(64);
+    for (int i = 0; i < 64; i++) {
+      queue.offer(routine());
+    }
+    takeAll(queue);
+    is(queue.size(), 56);
+    queue.rewind();
+    is(queue.dropped(), 8); // the evicted records
+    is(takeAll(queue).size(), 57); // with the report of the drops
+  }
+
   private static Record large(int bytes) {
     char[] text = new char[bytes];
     Arrays.fill(text, 'x');

@@ -301,6 +301,51 @@ def test_jobs_and_applications_have_limits() -> None:
     assert driver.passes(24 * HOUR) == []
 
 
+def test_a_job_whose_end_was_lost_is_not_overdue() -> None:
+    """A job that the driver no longer runs is forgotten: it never becomes overdue, or its incident is closed."""
+    driver = Driver({"events.deadline.job": "5min", "events.deadline.resources": "off"})
+    for job in (3, 4):
+        driver.tell({"kind": "job_start", "job_id": job, "time": START})
+    driver.jobs = [[4, 8]]
+    assert changes(driver.passes(6 * MINUTE)) == [("job", "OVERDUE", "WARN")]
+    assert driver.events[-1].attributes["spark.job.id"] == 4
+    driver.jobs = []
+    assert changes(driver.passes(HOUR)) == [("job", "ON_TIME", "INFO")]
+    questions = driver.questions
+    driver.passes(24 * HOUR)
+    assert driver.questions == questions
+
+
+def test_a_late_answer_ends_no_job() -> None:
+    """The answer to an earlier request does not name the jobs of the last request, which are still running."""
+    driver = Driver({"events.deadline.job": "5min", "events.deadline.resources": "off"})
+    driver.tell({"kind": "job_start", "job_id": 3, "time": START})
+    driver.jobs = [[3, 7]]
+    driver.now += 5 * MINUTE
+    driver.take(driver.translator.tick(driver.now))
+    question = driver.translator.deadlines.take_question()
+    assert question is not None
+    jobs, driver.jobs = driver.jobs, []
+    driver.answer({**question, "asked": question["asked"] - 1})
+    driver.jobs = jobs
+    assert changes(driver.passes(MINUTE)) == [("job", "OVERDUE", "WARN")]
+
+
+def test_running_jobs_do_not_delay_the_next_deadline() -> None:
+    """The next deadline is that of the oldest job on time, or the next one of an overdue job."""
+    driver = Driver({"events.deadline.job": "5min", "events.deadline.resources": "off"})
+    for job in range(3):
+        driver.tell({"kind": "job_start", "job_id": job, "time": driver.now})
+        driver.jobs.append([job, job])
+        driver.passes(MINUTE)
+    assert driver.translator.deadlines.next_deadline == START + 5 * MINUTE
+    driver.passes(150 * SECOND)
+    assert [e.attributes["spark.job.id"] for e in driver.events] == [0]
+    assert driver.translator.deadlines.next_deadline == START + 6 * MINUTE
+    driver.passes(10 * MINUTE)
+    assert changes(driver.events) == [("job", "OVERDUE", "WARN")] * 3 + [("job", "OVERDUE", "ERROR")] * 1
+
+
 @pytest.mark.parametrize(
     ("offset", "topic", "subject"),
     [(lambda n: {"clicks": {"0": n, "1": 0}}, "clicks", "topic 'clicks'"), (lambda n: n, None, "source 0")],

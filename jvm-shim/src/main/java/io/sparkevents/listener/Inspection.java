@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
+import org.apache.spark.JobExecutionStatus;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkJobInfo;
 
@@ -39,7 +40,7 @@ public final class Inspection extends BusEvent {
     for (Object id : (List<?>) question.get("jobs")) {
       int job = ((Number) id).intValue();
       SparkJobInfo info = Records.orNull(context.statusTracker().getJobInfo(job));
-      if (info != null) {
+      if (info != null && info.status() == JobExecutionStatus.RUNNING) {
         jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.stageIds())).toArray());
       }
     }
