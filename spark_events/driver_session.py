@@ -44,8 +44,8 @@ from spark_events.translate.dispatch_reports import final_report, reporter_statu
 from spark_events.translate.translator import Translator
 from spark_events.watch.predecessors import Predecessors
 
-#: Maximum number of events in one call to the dispatcher; less than a mailbox's capacity.
-_SLICE = 128
+#: Maximum number of events in one call to the dispatcher; at most a quarter of a mailbox's capacity.
+_SLICE = 512
 #: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
 #: priority can displace other events.
 _MAX_WEIGHT = 1024
@@ -140,7 +140,7 @@ class DriverSession:
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
         self._acknowledgements = Acknowledgements(answers, 1, 1)
-        self._max_weight = 1
+        self._max_weight = self._slice = 1
         self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -187,6 +187,7 @@ class DriverSession:
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
+        self._slice = max(1, min(_SLICE, self._pipeline.queue_size // 4))
         self._predecessors = Predecessors(
             self._pipeline.spool_folder,
             self._pipeline.databases,
@@ -312,7 +313,7 @@ class DriverSession:
             if number:
                 self._last_record = number
                 translated(number, translator.next_sequence)
-            if len(entries) >= _SLICE:
+            if len(entries) >= self._slice:
                 self._dispatch(entries)
                 entries = []
         if lines:
