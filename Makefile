@@ -32,10 +32,10 @@ browser: setup ## fetch Chromium for tests/report/test_page.py, which is skipped
 	@bash .ci/browser
 
 collector: setup ## build the OpenTelemetry Collector for the OTLP tests that are skipped without it
-	@bash .ci/go otelcol
+	@bash .ci/otelcol
 
-alertmanager: setup ## build the Alertmanager for tests/reporters/webhook/test_alerts.py, which is skipped without it
-	@bash .ci/go alertmanager
+alertmanager: ## install Alertmanager for tests/reporters/webhook/test_alerts.py, which is skipped without it
+	@bash .ci/server prometheus-alertmanager
 
 junit: setup ## fetch JUnit for the shim's own tests, which are skipped without it
 	@bash .ci/jars junit
@@ -53,7 +53,7 @@ peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` co
 	@bash .ci/jars peers
 
 redis: ## install redis-server for the tests of the shared cache, which are skipped without it
-	@bash .ci/redis
+	@bash .ci/server redis-server
 
 frameworks: setup ## fetch Daft, Ray and Flink for the benchmark `frameworks`, which leaves them out otherwise
 	@bash .ci/frameworks

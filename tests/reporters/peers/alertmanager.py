@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import urllib.request
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fakes import ROOT, eventually
+from fakes import eventually
 from ports import free_port
 
 from reporters.peers.processes import Server, missing, private_folder
@@ -16,21 +17,21 @@ from reporters.peers.webhook import Receiver
 
 __all__ = ["Alertmanager", "Incident", "incidents"]
 
-BINARY = ROOT / ".tools" / "alertmanager"
+COMMAND = "prometheus-alertmanager"
 
 
 class Alertmanager:
     """Real Alertmanager without clustering, as a context manager."""
 
     def __init__(self) -> None:
-        if not BINARY.exists():
+        if shutil.which(COMMAND) is None:
             missing("no Alertmanager: run `make alertmanager`")
         self._receiver = Receiver()
         self._folder = private_folder("alertmanager")
         self.url = f"http://127.0.0.1:{free_port()}"
         listen = f"--web.listen-address={self.url.removeprefix('http://')}"
         options = ["--config.file=config.json", "--storage.path=data", "--cluster.listen-address="]
-        self._server = Server(self._folder, [BINARY, *options, listen])
+        self._server = Server(self._folder, [COMMAND, *options, listen])
 
     def __enter__(self) -> Alertmanager:
         self._receiver.start()
