@@ -63,6 +63,7 @@ class Hello(_Line, frozen=True, kw_only=True):
     The line contains the protocol, the settings, the application's name, the driver's process and the state of the
     earlier sidecars. ``version`` is the version of the jar; empty if the shim does not run from a jar. ``sequence`` is
     the number of the first event. ``before`` contains the earlier sidecars' counters and circuit breaker states.
+    ``dropped`` is the number of records that were dropped earlier.
     """
 
     protocol: int
@@ -72,6 +73,7 @@ class Hello(_Line, frozen=True, kw_only=True):
     sequence: int = 1
     driver: int = 0
     before: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    dropped: int = 0
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):

@@ -37,11 +37,8 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: Settings for a small listener queue, from which Spark drops events. Spark publishes the drop count over JMX.
-OVERFLOWING = {
-    "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
-    "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
-}
+#: Settings for a small listener queue, from which Spark drops events.
+OVERFLOWING = {"spark.scheduler.listenerbus.eventqueue.shared.capacity": "10"}
 
 
 def watched(lab: Lab) -> Run:

@@ -125,7 +125,7 @@ class Deadlines:
         soon = now + _SOON
         runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
         self._asked_runs = frozenset(runs)
-        self._asked_jobs = self._jobs.running() if any(at <= soon for at in self._jobs.due()) else []
+        self._asked_jobs = self._jobs.asked(soon)
         self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": self._asked_jobs}
 
     def take_question(self) -> dict[str, Any] | None:

@@ -97,7 +97,10 @@ class RunDeadlines:
         self._is_continuous = thread is not None and thread.continuous
         self._since = max(self._since, forgiven, now if thread is None else thread.busy_since or now)
         self._above = {source: (max(since, forgiven), rows) for source, (since, rows) in self._above.items()}
-        if thread is not None and not self._is_continuous:
+        if thread is None:
+            # The query has ended, but the record of its end was lost.
+            yield from self.ended(now)
+        elif not self._is_continuous:
             yield from self._judge(now, place)
         for source in self._above:
             yield from self._too_many(source, now)

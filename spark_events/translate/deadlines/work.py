@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
@@ -50,9 +51,14 @@ class JobDeadlines:
             if self._edges.since(name) is None:
                 return
 
-    def running(self) -> list[int]:
-        """Return the ids of the longest-running jobs; a request covers a limited number."""
-        return [job for job, _ in sorted(self._jobs.items(), key=lambda item: item[1][0])[:100]]
+    def asked(self, now: int) -> list[int]:
+        """Return the ids of jobs whose next event is due; a request covers a limited number."""
+        due = (job for job, (since, _) in self._jobs.items() if self._is_due(job, since, now))
+        return list(itertools.islice(due, 100))
+
+    def _is_due(self, job: int, since: int, now: int) -> bool:
+        at = self._edges.due(f"job|{job}", since, self._limit)
+        return at is not None and at <= now
 
     def started(self, record: JobStart) -> Iterator[Draft]:
         """Apply the start of a job; emit no event."""

@@ -471,6 +471,20 @@ final class HandoffQueueTest {
     is(seq + " " + kinds(account) + " " + counts(account.get(0)), "3 d4 unwritable {bad=1}");
   }
 
+  /** Drops can be reported before the next record, for example before the end of the application. */
+  @Test
+  void dropsAreReportedBeforeTheNextRecord() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10);
+    queue.reportDrops(); // nothing to report
+    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
+    is(kinds(takeAll(queue)), "d1");
+    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 2);
+    queue.countDropped(DropCounters.UNWRITABLE, "event", 3);
+    queue.reportDrops();
+    queue.offer(lifecycle());
+    is(kinds(takeAll(queue)), "d2 d3 l4");
+  }
+
   /** A job whose end cannot be written is not restored as a running job. */
   @Test
   void anUnwritableEndEndsItsSubject() throws Exception {

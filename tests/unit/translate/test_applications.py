@@ -219,6 +219,17 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
     assert "while running" not in events[-1].body
 
 
+def test_a_restarted_sidecar_names_no_running_job_after_dropped_records() -> None:
+    """If records were dropped before the sidecar's start, the end of a restored job may be among them."""
+    translator = Translator(AT_ONCE)
+    translator.misses_records = True
+    for record in (application_start(), job_start()):
+        translator.restore(decoded(record))
+    (end,) = translator.translate(decoded({**application_end("STOPPED"), "seq": 3}))
+    assert end.attributes["spark.entity"] == "application"
+    assert "while running" not in end.body
+
+
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
     """The event of a lost driver names at most ten of the jobs that were running."""
     translator = Translator(AT_ONCE)

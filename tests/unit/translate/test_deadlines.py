@@ -109,7 +109,8 @@ class Driver:
         wanted = question["runs"]
         queries = [thread() for thread in self.threads.values()]
         queries = [q if q["run_id"] in wanted else {**q, "frames": []} for q in queries]
-        answer = {"queries": queries, "stages": self.stages, "jobs": self.jobs, "idle_since": self.idle_since}
+        jobs = [row for row in self.jobs if row[0] in question["jobs"]]
+        answer = {"queries": queries, "stages": self.stages, "jobs": jobs, "idle_since": self.idle_since}
         asked = {"asked": question["asked"], "overdue": question["overdue"]}
         self.tell({"kind": "inspection", "executors": 2, "cores": 8, **asked, **answer})
 
@@ -314,6 +315,26 @@ def test_a_job_whose_end_was_lost_is_not_overdue() -> None:
     questions = driver.questions
     driver.passes(24 * HOUR)
     assert driver.questions == questions
+
+
+def test_every_overdue_job_is_reported_with_few_requests() -> None:
+    """A request covers 100 jobs, so 150 overdue jobs need two requests."""
+    driver = Driver({"events.deadline.job": "5min", "events.deadline.resources": "off"})
+    driver.jobs = [[job, job] for job in range(150)]
+    for job, _ in driver.jobs:
+        driver.tell({"kind": "job_start", "job_id": job, "time": START})
+    assert {event.attributes["spark.job.id"] for event in driver.passes(6 * MINUTE)} == set(range(150))
+    assert driver.questions == 2
+
+
+def test_a_query_whose_end_was_lost_is_not_overdue() -> None:
+    """A query without a thread has ended: its deadlines end, and the sidecar does not ask without a pause."""
+    driver = Driver({"events.deadline.batch": "5min", "events.deadline.resources": "off"})
+    driver.start()
+    assert changes(driver.passes(6 * MINUTE)) == [("batch", "OVERDUE", "WARN")]
+    del driver.threads["r1"]
+    assert changes(driver.passes(HOUR)) == [("batch", "ON_TIME", "INFO")]
+    assert driver.questions < 20
 
 
 def test_a_late_answer_ends_no_job() -> None:

@@ -116,7 +116,7 @@ public final class InProcess extends RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(RecordWriter.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
+      lines.write(feed.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
       feed.restore(lines);
       return lines.toByteArray();
     }
@@ -143,6 +143,7 @@ public final class InProcess extends RecordSink {
   /** Ends the stream on the listener thread, so that the application ends only after its last events are delivered. */
   @Override
   public void end(ApplicationEnd end) {
+    feed.reportDrops();
     queue.offer(end.record(false));
     finish();
     Threads.untilInterrupted(this::awaitEnd);

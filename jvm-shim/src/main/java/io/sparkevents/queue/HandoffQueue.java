@@ -107,6 +107,15 @@ public final class HandoffQueue {
     wakeWriter();
   }
 
+  /** Enqueues reports of all unreported drops, as far as the queue has space. */
+  public synchronized void reportDrops() {
+    records.drops.reportNow();
+    while (!closed && !finishing && records.addAccount(false, lastSeq + 1)) {
+      lastSeq++;
+    }
+    wakeWriter();
+  }
+
   /**
    * Drops and counts a taken record whose line cannot be created. The next account follows at once, because a thread
    * may wait for the answer to a number that is not lower than the record's.

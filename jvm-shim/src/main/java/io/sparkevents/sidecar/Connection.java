@@ -179,6 +179,8 @@ public final class Connection extends RecordSink {
   @Override
   public void end(ApplicationEnd end) {
     over = true;
+    // Work whose end was dropped must not be reported as cancelled by the application's end.
+    sidecar.reportDrops();
     // Without a sidecar, do not hold the end, so that its loss is counted once.
     boolean mayHold = settings.outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
     if (mayHold) {

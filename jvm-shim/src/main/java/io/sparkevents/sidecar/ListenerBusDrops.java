@@ -1,47 +1,60 @@
 package io.sparkevents.sidecar;
 
+import com.codahale.metrics.Counter;
+import io.sparkevents.listener.BusEvent;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
-import java.lang.management.ManagementFactory;
 import java.util.concurrent.TimeUnit;
-import javax.management.JMException;
-import javax.management.MBeanServer;
-import javax.management.ObjectName;
+import org.apache.spark.SparkContext;
 
 /**
  * Counts the events that Spark's listener bus dropped before any listener received them.
  *
- * <p>Spark has no public method for this number, so the number is known only if a JmxSink publishes Spark's metrics.
- * Not thread-safe.
+ * <p>The number is in the bus's metrics. Spark's Scala code declares the bus as private to Spark, but the bytecode is
+ * public, and the same on all supported versions. Without this number, work whose end was dropped would be reported as
+ * running when the application ends. Thread-safe.
  */
 final class ListenerBusDrops {
-  private static final String BEANS = "metrics:name=*.LiveListenerBus.queue.shared.numDroppedEvents,*";
+  private static final String COUNTER = "queue.shared.numDroppedEvents";
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(5);
 
+  /** Spark's counter, kept because Spark forgets a stopped context; null before the context is available. */
+  private Counter counter;
   private long known;
   private long lookedNanos = System.nanoTime();
+
+  /** Ignores the events that were dropped earlier, before an in-process stream was opened. */
+  ListenerBusDrops() {
+    known = dropped();
+  }
 
   /**
    * Reads Spark's counter, and counts new drops in {@code queue}.
    *
    * <p>The counter is read at most every five seconds, but always if {@code last} is true.
    */
-  void look(HandoffQueue queue, boolean last) {
+  synchronized void look(HandoffQueue queue, boolean last) {
     if (!last && System.nanoTime() - lookedNanos < INTERVAL_NANOS) {
       return;
     }
     lookedNanos = System.nanoTime();
+    long dropped = dropped();
+    if (dropped > known) {
+      queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
+      known = dropped;
+    }
+  }
+
+  private long dropped() {
     try {
-      MBeanServer server = ManagementFactory.getPlatformMBeanServer();
-      for (ObjectName bean : server.queryNames(new ObjectName(BEANS), null)) {
-        long dropped = ((Number) server.getAttribute(bean, "Count")).longValue();
-        if (dropped > known) {
-          queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
-          known = dropped;
-        }
+      if (counter == null) {
+        SparkContext running = BusEvent.runningContext();
+        counter = running == null ? null : running.listenerBus().metrics().metricRegistry().getCounters().get(COUNTER);
       }
-    } catch (JMException | RuntimeException unknown) {
-      // Ignore the error: the next read may succeed, and Spark's counter still includes the drops.
+      return counter == null ? known : counter.getCount();
+    } catch (RuntimeException | LinkageError unknown) {
+      // Another build of Spark may lack the counter. Then Spark's own warning is the only sign of the drops.
+      return known;
     }
   }
 }

@@ -49,12 +49,13 @@ public final class RecordWriter {
    * @param sequence number of the next event
    * @param before counters of the earlier sidecars' reporters
    */
-  public static byte[] hello(
+  public byte[] hello(
       Settings settings, String application, long sequence, Map<String, Map<String, Long>> before) throws IOException {
     String version = version();
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "driver", process(), "before", before);
+      Record.write(json, "dropped", queue.dropped());
       Record.write(json, "settings", settings.all());
     });
   }
@@ -124,6 +125,12 @@ public final class RecordWriter {
       Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
     }));
     return true;
+  }
+
+  /** Enqueues reports of all drops so far; thread-safe. */
+  public void reportDrops() {
+    listenerBus.look(queue, true);
+    queue.reportDrops();
   }
 
   /** Returns the record's line; null if the user's values throw an exception. */

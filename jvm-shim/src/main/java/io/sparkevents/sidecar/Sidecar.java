@@ -71,6 +71,11 @@ public final class Sidecar {
     stallMonitor.start();
   }
 
+  /** Enqueues reports of all drops so far. */
+  void reportDrops() {
+    writer.reportDrops();
+  }
+
   public int restarts() {
     return restarts.count();
   }
@@ -154,7 +159,7 @@ public final class Sidecar {
       statistics.sidecarStarted();
       Map<String, Map<String, Long>> before = statistics.before();
       ByteArrayOutputStream lines = new ByteArrayOutputStream();
-      lines.write(RecordWriter.hello(settings, application, messages.nextSequence(), before));
+      lines.write(writer.hello(settings, application, messages.nextSequence(), before));
       writer.restore(lines);
       SidecarProcess process = launcher.launch(lines.toByteArray());
       ready = true;
