@@ -190,7 +190,7 @@ public final class EventsListener extends SparkListener {
       return ((AddedEvent) event).record();
     }
     if (event instanceof Inspection) {
-      return ((Inspection) event).record(running.snapshot());
+      return ((Inspection) event).record(running);
     }
     if (!event.getClass().getName().startsWith("org.apache.spark.sql.")) {
       // Do not use the next classes, because a driver with only Spark core cannot load them.

@@ -2,8 +2,10 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.spark.JobExecutionStatus;
 import org.apache.spark.SparkContext;
@@ -21,6 +23,7 @@ public final class Inspection extends BusEvent {
   private final List<Map<String, Object>> queries;
   /** Ids of the running jobs, each followed by the ids of the job's stages. */
   private final List<int[]> jobs = new ArrayList<>();
+  private final Set<Integer> activeStages = new HashSet<>();
 
   /**
    * Answers a request with {@code asked} (its time), {@code overdue} (the reported deadlines, returned unchanged),
@@ -37,6 +40,9 @@ public final class Inspection extends BusEvent {
     asked = ((Number) question.get("asked")).longValue();
     overdue = String.valueOf(question.get("overdue"));
     queries = threads.look(String.valueOf(question.get("runs")));
+    for (int stage : context.statusTracker().getActiveStageIds()) {
+      activeStages.add(stage);
+    }
     for (Object id : (List<?>) question.get("jobs")) {
       int job = ((Number) id).intValue();
       SparkJobInfo info = Records.orNull(context.statusTracker().getJobInfo(job));
@@ -46,12 +52,9 @@ public final class Inspection extends BusEvent {
     }
   }
 
-  /**
-   * Returns the record. The restore state keeps the last record, because it contains the reported deadlines.
-   *
-   * @param work fields of the running stages and executors
-   */
-  public Record record(Record.Body work) {
+  /** Returns the record. The restore state keeps the last record, because it contains the reported deadlines. */
+  public Record record(RunningWork running) {
+    Record.Body work = running.snapshot(activeStages);
     return new Record(
         "inspection",
         Record.Priority.LIFECYCLE,

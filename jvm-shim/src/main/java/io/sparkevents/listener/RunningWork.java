@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.ExecutorLostFailure;
 import org.apache.spark.TaskEndReason;
@@ -124,8 +125,12 @@ public final class RunningWork {
     });
   }
 
-  /** Returns the fields that describe the running stages and executors. */
-  public Record.Body snapshot() {
+  /**
+   * Returns the fields that describe the running stages and executors.
+   *
+   * @param active ids of the active stages; Spark dropped the events about the end of any other stage
+   */
+  Record.Body snapshot(Set<Integer> active) {
     Map<Long, TaskInfo> longest = new HashMap<>();
     for (Task task : running.values()) {
       Long key = Stages.key(task.stage, task.attempt);
@@ -134,7 +139,7 @@ public final class RunningWork {
     List<Map<String, Object>> rows = new ArrayList<>();
     List<String[]> selected = new ArrayList<>();
     for (Stages.Attempt attempt : stages.attempts()) {
-      if (rows.size() < MOST_STAGES) {
+      if (rows.size() < MOST_STAGES && active.contains(attempt.stageId)) {
         rows.add(row(attempt, longest.get(Stages.key(attempt.stageId, attempt.number))));
         selected.add(attempt.properties);
       }
