@@ -72,6 +72,7 @@ class Jobs:
             return ()
         origin = Origin(record.properties, self._queries, self._executions)
         self._running[job_id] = origin
+        self._last_failure.started(job_id, origin.execution_id)
         if origin.is_streaming:
             origin.note_batch()
             if not self._streaming:
@@ -95,8 +96,8 @@ class Jobs:
         self._over[job_id] = None
         old = None if known is None else "RUNNING"
         if record.failure is None:
-            self.last_failed = None
-            self._last_failure.clear()
+            if self._last_failure.succeeded(job_id, origin.execution_id):
+                self.last_failed = None
             if known is None and not self._streaming:
                 # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
                 # only count it.
@@ -112,6 +113,8 @@ class Jobs:
             return ()
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
+        # The record of the job's start may be lost.
+        self._last_failure.started(job_id, origin.execution_id)
         self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
         if not diagnosis.cancelled:
             self._note_failed_execution(origin)

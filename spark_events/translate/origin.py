@@ -82,6 +82,12 @@ class Origin:
         """
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
+    @property
+    def execution_id(self) -> int | None:
+        """Id of the SQL execution; None outside SQL."""
+        execution = self._properties.get("spark.sql.execution.id", "")
+        return int(execution) if execution.isdecimal() and len(execution) < 19 else None
+
     def note_batch(self) -> None:
         """Store the query's current batch, and the query's policy for several watermarks."""
         if self._run is not None and self._batch is not None:

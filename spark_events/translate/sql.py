@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from spark_events.bridge.records import SqlExecutionEnd
+from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft
@@ -44,6 +44,11 @@ class SqlExecutions:
         self._failed: Bounded[int, None] = Bounded(_REMEMBERED)
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
+    def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
+        """Note the start of an execution; emit no event."""
+        self._last_failure.started(execution=record.execution_id)
+        yield from ()
+
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
         """Handle the completion of an execution: a failure, or the first success after a failure.
 
@@ -52,7 +57,7 @@ class SqlExecutions:
         query's event reports the failure).
         """
         if record.error is None:
-            self._last_failure.clear()
+            self._last_failure.succeeded(execution=record.execution_id)
             return
         root = record.execution_id if record.root_id is None else record.root_id
         if root in self._failed:
@@ -90,6 +95,7 @@ class SqlExecutions:
         title = f"SQL execution {record.execution_id}"
         about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
         name = f"{title}{f' ({about})' if about else ''}"
+        self._last_failure.started(execution=record.execution_id)
         self._last_failure.note(title, diagnosis, f"{name} failed")
         details = {
             "spark.sql.execution.id": str(record.execution_id),

@@ -157,7 +157,7 @@ class Translator:
             BatchStarted: (_undated, self._jobs.batch_started),
             JobStart: (_time, self._jobs.started),
             JobEnd: (_time, self._job_ended),
-            SqlExecutionStart: (_time, executions.started),
+            SqlExecutionStart: (_time, _each(self._sql.started, executions.started)),
             SqlExecutionEnd: (_time, self._sql.ended),
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),

@@ -89,7 +89,11 @@ class _Failed:
             # Only an enrichment follows the failure of its jobs; a SQL execution with a failed job is not reported.
             return not self.cause and lower.run == self.run
         if self.level == _QUERY:
-            return (is_open and lower.run == self.run) or same_cause(lower.cause, self.cause)
+            if lower.run == self.run:
+                return is_open or same_cause(lower.cause, self.cause)
+            # A job of foreachBatch may run on a thread without the query's properties. A job that is already an alarm
+            # may be unrelated, and a query that fails must have its own alarm.
+            return is_open and lower.run is None and same_cause(lower.cause, self.cause)
         return is_open or same_cause(lower.cause, self.cause)
 
 

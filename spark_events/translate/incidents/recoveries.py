@@ -8,7 +8,8 @@ These events close incidents:
 ==================================  ==============================================================================
 first commit of a query's run       the incident of the query; the application's first commit also closes its own
 application FINISHED                incidents of the application, its job groups, and queries that had no data
-deadline ON_TIME, breaker closed    the incident of the deadline or of the reporter
+deadline ON_TIME                    the incident of the deadline, if no other work of the incident is overdue
+breaker closed                      the incident of the reporter
 ==================================  ==============================================================================
 """
 
@@ -25,6 +26,8 @@ __all__ = ["Recoveries", "incident_key"]
 _ALARM, _RECOVERY = "alarm", "recovery"
 _NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
+#: Attributes that distinguish overdue work with the same incident key. At most one stage is overdue at a time.
+_WORK = ("spark.job.id", _RUN, "spark.deadline.source", "spark.deadline.topic")
 #: Maximum number of queries and job groups whose incidents are closed when the application ends.
 _MOST_SUBJECTS = 20
 #: Maximum number of stored query runs without a commit.
@@ -58,6 +61,8 @@ class Recoveries:
         # The run of each query that has neither committed nor failed.
         self._runs: dict[str, AttributeValue | None] = {}
         self._groups: dict[str, None] = {}
+        # Overdue work by incident key. The change to ON_TIME, which follows each change to OVERDUE, removes the work.
+        self._overdue: dict[str, set[tuple[AttributeValue | None, ...]]] = {}
 
     def of(self, name: str, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         """Return the incident role and key for an event that opens or closes an incident.
@@ -70,12 +75,24 @@ class Recoveries:
             return self._committed(attributes)
         new = attributes.get("spark.status.new")
         if name == "DeadlineStatusChangeEvent":
-            key = _key(attributes, _subject(attributes), f"deadline-{attributes.get('spark.deadline.rule')}")
-            return _role(_ALARM if new == "OVERDUE" else _RECOVERY, key)
+            return self._deadline_changed(attributes)
         if name == "ReporterStatusChangeEvent" and new in ("open", "closed"):
             key = _key(attributes, str(attributes.get("spark.events.reporter.name")), "reporter")
             return _role(_ALARM if new == "open" else _RECOVERY, key)
         return _NOTHING
+
+    def _deadline_changed(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        key = _key(attributes, _subject(attributes), f"deadline-{attributes.get('spark.deadline.rule')}")
+        work = tuple(attributes.get(name) for name in _WORK)
+        overdue = self._overdue.setdefault(key, set())
+        if attributes.get("spark.status.new") == "OVERDUE":
+            overdue.add(work)
+            return _role(_ALARM, key)
+        overdue.discard(work)
+        if overdue:
+            return _NOTHING
+        del self._overdue[key]
+        return _role(_RECOVERY, key)
 
     def _committed(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         subject, run = _subject(attributes), attributes.get(_RUN)

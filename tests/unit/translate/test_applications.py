@@ -240,9 +240,11 @@ def test_a_lost_driver_names_the_jobs_that_ran() -> None:
 
 
 def test_a_failed_job_before_a_success_is_not_a_hint() -> None:
-    """A failed job is a hint only if no later job succeeds."""
+    """A failed job is a hint unless a later job succeeds. A job that ran during the failure is no later job."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
     assert "spark.app.outcome_hint" not in ending(JOB_FAILED, worked, application_end()).attributes
+    end = ending(job_start(5), JOB_FAILED, worked, application_end())
+    assert end.attributes["spark.app.outcome_hint"] == "job 4 failed"
 
 
 def test_an_end_without_a_known_start_has_no_old_status() -> None:

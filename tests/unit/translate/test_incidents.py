@@ -283,6 +283,41 @@ def test_a_query_that_fails_repeatedly_has_one_key() -> None:
     assert other.attributes["incident.key"] == "shop/book-payments/failure"
 
 
+def test_a_query_is_an_alarm_even_if_a_job_outside_it_was_an_alarm() -> None:
+    """A failed query is an alarm, although a job of a job group was an alarm for the same cause before."""
+    export = failed_job(SINK, {"spark.jobGroup.id": "export"})
+    own = failed_job(SINK, STREAM, number=5, at=7_000)
+    events = translate([*STREAMING, *export, *own, query_terminated(exception=SINK, at=START + 7_001)])
+    first, second = alarms(events)
+    assert [first.attributes["incident.key"], second.attributes["incident.key"]] == [
+        "shop/export/failure",
+        "shop/book-payments/failure",
+    ]
+    assert first.attributes["incident.id"] != second.attributes["incident.id"]
+
+
+def test_a_job_of_another_query_is_no_consequence_of_a_query() -> None:
+    """If two queries fail for the same cause, each failed job is a consequence of its own query."""
+    other = {**STREAM, "sql.streaming.queryId": "q2"}
+    queries = [query_started(name="book-payments"), query_started("r2", "q2", "other")]
+    jobs = [*failed_job(SINK, STREAM), *failed_job(SINK, other, number=5)]
+    ends = [query_terminated(exception=SINK), query_terminated("r2", "q2", exception=SINK)]
+    events = [event for event in translate([*queries, *jobs, *ends]) if event.name == "JobFailureEvent"]
+    incidents: dict[object, set[object]] = {}
+    for event in events:
+        if event.attributes["spark.entity"] != "stage":
+            run = event.attributes["spark.streaming.query.run_id"]
+            incidents.setdefault(run, set()).add(event.attributes["incident.id"])
+    assert [len(found) for found in incidents.values()] == [1, 1]
+    assert len(alarms(events)) == len(set.union(*incidents.values())) == 2
+
+
+def test_a_job_without_its_query_s_properties_is_a_consequence_of_the_query() -> None:
+    """A job of foreachBatch on another thread is a consequence of its query, if its events are still held."""
+    events = translate([*STREAMING, *failed_job(SINK), query_terminated(exception=SINK)])
+    assert [event.class_scope for event in alarms(events)] == ["spark.streaming.query"]
+
+
 @pytest.mark.parametrize(
     ("group", "key"),
     [("nightly", "shop/nightly/failure"), ("0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "shop/failure")],

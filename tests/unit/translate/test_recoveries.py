@@ -108,6 +108,45 @@ def test_a_deadline_closes_when_the_work_is_on_time() -> None:
     ]
 
 
+def test_the_last_overdue_job_of_a_group_closes_its_incident() -> None:
+    """If jobs of a group are overdue, the recovery of one job closes nothing, until no job of the group is overdue."""
+    translator = Translator(TranslateConfig(deadline=DeadlineConfig(job=60.0)))
+    groups = ["nightly", "nightly", "export"]
+    jobs = [{"job_id": n, "time": START, "properties": {"spark.jobGroup.id": one}} for n, one in enumerate(groups)]
+    about = {"kind": "inspection", "seq": 9, "idle_since": START, "queries": [], "stages": [], "jobs": [[0], [1], [2]]}
+    # Each job is reported twice: at the limit, and at three times the limit.
+    late = [{**about, "asked": at, "at": at, "executors": 1, "cores": 1} for at in (START + 61_000, START + 181_000)]
+    starts = [{"kind": "job_start", **one} for one in jobs]
+    ends = [{"kind": "job_end", **one, "at": START + 190_000} for one in jobs]
+    events = translated(*starts, *late, *ends, translator=translator)
+    edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
+    assert [one.get("incident.role") for one in edges] == ["alarm"] * 6 + [None, "recovery", "recovery"]
+    assert closed(events) == [["shop/nightly/deadline-job"], ["shop/export/deadline-job"]]
+
+
+def test_the_last_topic_behind_closes_the_incident_of_its_query() -> None:
+    """If two topics of a query have a backlog, the incident closes when both have recovered."""
+    translator = Translator(TranslateConfig(deadline=DeadlineConfig(lag=10, lag_time=60.0)))
+
+    def progress(batch: int, a: int, b: int) -> dict[str, Any]:
+        read, latest = {"a": {"0": 5}, "b": {"0": 5}}, {"a": {"0": a}, "b": {"0": b}}
+        source = {"description": "K", "startOffset": read, "endOffset": read, "latestOffset": latest, "numInputRows": 4}
+        return {**query_progress(batch, sources=[source]), "seq": 8}
+
+    thread = {"run_id": "r1", "busy_since": START, "frames": ["a.B.c(B.java:1)"]}
+    about = {"kind": "inspection", "seq": 9, "idle_since": START, "stages": [], "jobs": [], "queries": [thread]}
+    late = {**about, "asked": START + 90_000, "at": START + 90_000, "executors": 1, "cores": 1}
+    records = [query_started(), progress(0, 500, 500), late, progress(1, 5, 700), progress(2, 5, 5)]
+    events = translated(*records, translator=translator)
+    edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
+    assert [(one["spark.deadline.topic"], one.get("incident.role")) for one in edges] == [
+        ("a", "alarm"),
+        ("b", "alarm"),
+        ("a", None),
+        ("b", "recovery"),
+    ]
+
+
 def test_a_breaker_closes_its_own_incident() -> None:
     """The incident of a breaker closes when the breaker closes, not when the breaker admits one batch."""
     translator = Translator()

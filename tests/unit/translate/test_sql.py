@@ -139,10 +139,31 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
 def test_a_failure_followed_by_a_success_is_not_the_reason(success: list[dict[str, Any]]) -> None:
-    """A failure that precedes a success is not the reason, because the program caught the error and continued."""
+    """A failure is not the reason if later work succeeds, because the program caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "spark.app.outcome_hint" not in last.attributes
+
+
+@pytest.mark.parametrize("failed", [[ended(9)], job(9, "9", failure("java.io.IOException", "disk full"))])
+@pytest.mark.parametrize(
+    "success",
+    [
+        pytest.param(job(8, "8")[1:], id="job"),
+        pytest.param(job(10, "8"), id="next job of the execution"),
+        pytest.param([ended(8, None)], id="execution"),
+        pytest.param([ended(7, None)], id="execution without jobs"),
+    ],
+)
+def test_a_success_that_began_before_the_failure_does_not_remove_the_reason(
+    failed: list[dict[str, Any]], success: list[dict[str, Any]]
+) -> None:
+    """A failure stays the reason if work succeeds that began before the failure, in another thread of the program."""
+    begun = [{"kind": "sql_execution_start", "execution_id": number, "time": START} for number in (7, 8, 9)]
+    first, last = failures(*begun, job(8, "8")[0], *failed, *success, application_end("PROGRAM_FAILED"))
+    assert last.attributes["error.type"] == first.attributes["error.type"]
+    assert last.attributes["failure.root_cause"] == first.attributes["failure.root_cause"]
+    assert str(last.attributes["spark.app.outcome_hint"]).endswith(" failed")
 
 
 def test_a_finished_application_has_only_a_hint() -> None:
