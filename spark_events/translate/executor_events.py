@@ -15,7 +15,7 @@ __all__ = ["ExecutorEvents", "loss_of"]
 _WINDOW = 60_000
 _WAS = ("was", "were")
 _CODE = re.compile(
-    r"exit(?:ed)?[ _]?(?:with )?(?:code|status)?(?: from container \S+)?(?: is)?\s*:?\s*(-?\d{1,3})\b"
+    r"exit(?:ed)?[ _]?(?:with )?(?:code|status)?(?: from container \S+)?(?: is)?\s*(?::\s*)?(-?\d{1,3})\b"
     r"|\bcode:? (-?\d{1,3})\b",
     re.IGNORECASE,
 )

@@ -93,7 +93,7 @@ class Executors:
         """Add the lost executor to the failure of a stage, if the loss caused the failure.
 
         Args:
-            submitted: start of the stage attempt; executors that were removed earlier are not the cause.
+            submitted: start of the stage attempt, 0 if unknown; executors that were removed earlier are not the cause.
         """
         reason = record.failure_reason or ""
         match = _LOST.search(reason)
@@ -105,9 +105,10 @@ class Executors:
         if record.lost_executor:
             lost = self._lost(record.lost_executor, record.lost_host)
         elif self._removed:
-            # If the map output is missing, Spark names no executor; assume the executor that was removed last.
+            # If the map output is missing, Spark names no executor. Assume the executor that was removed last. If
+            # the start of the attempt is unknown, the removal may be unrelated.
             latest = self._removed[next(reversed(self._removed))]
-            lost = self._lost(latest.executor_id, None) if latest.time >= submitted else None
+            lost = self._lost(latest.executor_id, None) if latest.time >= submitted > 0 else None
         if lost is None:
             return diagnosis
         self._behind_stages[record.stage_id] = lost

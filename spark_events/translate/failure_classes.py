@@ -32,7 +32,7 @@ RETRY_USEFUL = {
 }
 
 #: Classes and their patterns, which match names of error classes and exceptions, and words in messages. The first match
-#: decides.
+#: decides. Repetitions have limits, so that a long message takes linear time.
 _RULES = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
@@ -48,7 +48,7 @@ _RULES = tuple(
         (
             "PYTHON_OUT_OF_MEMORY",
             r"(?:^|[\s.])_?(?:Array)?MemoryError\b|ArrowMemoryError|OutOfMemoryError: (?:CUDA|HIP)"
-            r"|Python worker .*(?:exit code:? (?:137|-9)|SIGKILL)",
+            r"|Python worker .{0,300}(?:exit code:? (?:137|-9)|SIGKILL)",
         ),
         (
             _MEMORY,
@@ -90,7 +90,7 @@ _RULES = tuple(
             r"Access ?[Dd]enied|[Pp]ermission ?[Dd]enied|PERMISSION_DENIED|INSUFFICIENT_PERMISSION"
             r"|AccessControlException|\b40[13]\b.{0,20}(?:Forbidden|Unauthorized)"
             r"|(?:[Ss]tatus ?[Cc]ode|HTTP|code)\W{0,3}40[13]\b|Forbidden|(?i:not authorized)"
-            r"|Authori[sz]ationException|Authenticat(?:ion|or)\w*Exception|[Aa]uthentication failed|GSSException"
+            r"|Authori[sz]ationException|Authenticat(?:ion|or)\w{0,50}Exception|[Aa]uthentication failed|GSSException"
             r"|Kerberos|[Cc]redentials|Expired ?Token|InvalidToken|SignatureDoesNotMatch|InvalidAccessKeyId"
             r"|[Ll]ogin failed|Mkdirs failed|PermissionError|does not have .{0,30}privilege",
         ),
@@ -98,8 +98,8 @@ _RULES = tuple(
             "CONFIGURATION",
             r"CANNOT_MODIFY_(?:STATIC_)?CONFIG|INVALID_(?:DRIVER|EXECUTOR)_MEMORY|INVALID_CONF_VALUE"
             r"|FEATURE_NOT_ENABLED|CONFIG_NOT_AVAILABLE|INVALID_KRYO|NoSuchElementException: spark\."
-            r"|(?i:buffer overflow)\. Available|KRYO_BUFFER_OVERFLOW|[Mm]aster URL|memory .* must be at least"
-            r"|above the max threshold|IllegalArgumentException: .*\bspark\.[a-z]\w*\.\w|ConfigException"
+            r"|(?i:buffer overflow)\. Available|KRYO_BUFFER_OVERFLOW|[Mm]aster URL|memory .{0,100} must be at least"
+            r"|above the max threshold|IllegalArgumentException: .{0,300}\bspark\.[a-z]\w*\.\w|ConfigException"
             r"|Address already in use|Multiple SparkContext|_NOT_ENABLED|MISSING_TIMEOUT_CONFIGURATION"
             r"|Failed to construct kafka|Cannot modify the value of a (?:static|Spark) config"
             r"|exceeds max allowed: spark\.|[Cc]annot broadcast the table|\bunset\b|winutils|IllegalAccessError"
@@ -109,12 +109,12 @@ _RULES = tuple(
             "SCHEMA_MISMATCH",
             r"cannot be converted in file|SchemaColumnConvertNotSupported|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
             r"|UNRESOLVED_(?:COLUMN|FIELD|MAP_KEY)|[Cc]annot resolve (?!routine|function)"
-            r"|INCOMPATIBLE_\w*(?:DATA|SCHEMA|TYPE|COLUMN)|[Cc]annot write incompatible"
-            r"|[Ss]chema (?:mismatch|of .* differs|change)|ARITY_MISMATCH|MERGE_SCHEMA|NUM_COLUMNS_MISMATCH"
+            r"|INCOMPATIBLE_\w{0,50}(?:DATA|SCHEMA|TYPE|COLUMN)|[Cc]annot write incompatible"
+            r"|[Ss]chema (?:mismatch|of .{0,300} differs|change)|ARITY_MISMATCH|MERGE_SCHEMA|NUM_COLUMNS_MISMATCH"
             r"|DATATYPE_MISMATCH|data type mismatch|Failed to merge|UNABLE_TO_INFER_SCHEMA|[Uu]nable to infer schema"
             r"|AvroTypeException|IllegalEvolutionException|AVRO_INCOMPATIBLE|FIELD_NOT_FOUND|No such struct field"
             r"|COLUMN_NOT_FOUND|SCHEMA_(?:NOT_)?COMPATIBLE|schema doesn.t match|AMBIGUOUS_REFERENCE|is ambiguous"
-            r"|field\w* .{0,40}missing|Found duplicate column|COLUMN_ALREADY_EXISTS|SCHEMA_EVOLUTION|field ended by"
+            r"|field\w{0,9} .{0,40}missing|Found duplicate column|COLUMN_ALREADY_EXISTS|SCHEMA_EVOLUTION|field ended by"
             r"|match the specified (?:format|partition|bucket)|(?:PARQUET|AVRO|ORC)_TYPE|_INVALID_TYPE|COLUMN_ORDINAL"
             r"|valid external type|codec for class|can not accept object|TYPE_UNACCEPTABLE|CANNOT_DETERMINE_TYPE"
             r"|types cannot be determined|[Cc]an ?not infer schema",
@@ -123,7 +123,7 @@ _RULES = tuple(
             "MISSING_FILE_OR_TABLE",
             r"TABLE_OR_VIEW_NOT_FOUND|[Tt]able or view not found|PATH_NOT_FOUND|[Pp]ath does not exist|FileNotFound"
             r"|NoSuch(?:Table|Database|Namespace|Key|Bucket)|(?:SCHEMA|VIEW|TABLE|DATABASE|NAMESPACE)_NOT_FOUND"
-            r"|[Dd]atabase .* not found|FILE_NOT_EXIST|[Ff]ile does not exist|No such file|UnknownTopicOrPartition"
+            r"|[Dd]atabase .{0,99} not found|FILE_NOT_EXIST|[Ff]ile does not exist|No such file|UnknownTopicOrPartition"
             r"|data may have been lost|OffsetOutOfRange|offset was changed|is not a Delta table|METADATA_NOT_FOUND"
             r"|NoSuchFile|BlockMissing|does not exist",
         ),
@@ -141,11 +141,11 @@ _RULES = tuple(
         (
             "EXTERNAL_SYSTEM",
             r"Connect(?:ion)? ?(?:Exception|Timeout|refused|reset|timed out|closed)|SocketTimeout|UnknownHost"
-            r"|NoRouteToHost|SocketException|SSL\w*Exception|TimeoutException|[Tt]imed out|\b50[0234]\b|SlowDown"
+            r"|NoRouteToHost|SocketException|SSL\w{0,50}Exception|TimeoutException|[Tt]imed out|\b50[0234]\b|SlowDown"
             r"|[Tt]hrottl|(?i:service ?unavailable)|CommunicationsException|NoNodeAvailable|[Cc]ould not connect"
             r"|Broken pipe|NoHostAvail|Unable to connect|Failed to connect|Too Many Requests|\.SQLException"
             r"|PSQLException|KafkaException|block locations|could only be (?:written|replicated)|EXTERNAL_ERROR"
-            r"|Concurrent\w+Exception|CommitFailed|CommitStateUnknown|[Cc]onflict(?:ing|Exception)"
+            r"|Concurrent\w{1,50}Exception|CommitFailed|CommitStateUnknown|[Cc]onflict(?:ing|Exception)"
             r"|[Cc]oncurrent update|try (?:the operation )?again|[Oo]verloaded|Connection error"
             r"|HTTP \w+ request failed|BadRequestException|all nodes failed|NoNodes|MetaStoreClient|MetaException"
             r"|TTransport|Exception thrown in awaitResult: ?$",
@@ -178,13 +178,13 @@ _USER_CODE = re.compile(
     r"|MatchError|StackOverflow|ClassCast|IndexOutOfBounds|NoSuchElement|AssertionError"
     r"|Traceback \(most recent call last\)|CompileException"
 )
-_BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out[^\n]*\n(?:.*\n){0,9}.*BroadcastExchange")
+_BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out.{0,300}\n(?:.*\n){0,9}.*BroadcastExchange")
 #: Exceptions from Spark, the JDK and Scala are classified only by a pattern. Any other exception comes from the program
 #: or its libraries.
 _OWN_TYPE = re.compile(
     r"(?!org\.apache\.(?:spark|hadoop|hive)\.|javax?\.|scala\.|com\.databricks\.)\w+\.\w+\.|java\.lang\.Exception$"
 )
-_FRAME = re.compile(r"^\s+(?:at \S+\(.*|\.\.\. \d+ more)$\n?", re.MULTILINE)
+_FRAME = re.compile(r"^[ \t]+(?:at \S+\(.*|\.\.\. \d+ more)$\n?", re.MULTILINE)
 _IN_TASK = re.compile(r"Lost task|TaskRunner\.run|Executor|executor \d")
 _LOCAL = re.compile(r"executor driver")
 

@@ -120,6 +120,8 @@ class Diagnostics:
         is_fetch_failure = root.type.endswith("FetchFailedException")
         # The causes of a fetch failure have error classes that describe only the connection.
         error_type = (None if is_fetch_failure else error_class) or root.type or _NAMELESS
+        # A message may look like a very long type, and the fingerprint's time is quadratic in the length of the type.
+        kind = (root.type or error_type)[:SUMMARY_LIMIT]
         cancelled = _is_cancelled(text, error_class)
         in_user_code = root.location is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
@@ -131,7 +133,7 @@ class Diagnostics:
                 "exception.message": _cut(first.message, MESSAGE_LIMIT),
                 "exception.stacktrace": _cut(text, self._trace_limit),
                 "failure.root_cause": _cut(str(root), MESSAGE_LIMIT),
-                "failure.fingerprint": fingerprint(root.type or error_type, root.message, root.location),
+                "failure.fingerprint": fingerprint(kind, root.message, root.location),
                 "failure.stacktrace_cut": True if len(text) > self._trace_limit else None,
                 "failure.location": root.location,
                 "failure.sql_state": sql_state,

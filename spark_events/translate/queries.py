@@ -17,7 +17,7 @@ from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
 
-#: Maximum number of finished runs to keep for late records.
+#: Maximum number of finished or superseded runs to keep for late records.
 _REMEMBERED = 1_000
 
 
@@ -102,8 +102,12 @@ class Queries:
         return self._latest.get(query_id or "")
 
     def running(self) -> list[Run]:
-        """Return the runs of the running queries."""
-        return [run for run in self._runs.values() if run.status.value == "RUNNING"]
+        """Return the runs of the running queries, at most one of each query.
+
+        Spark allows one run of a query at a time. If an earlier run has the status RUNNING, the record of its end was
+        lost.
+        """
+        return [run for run in self._latest.values() if run.status.value == "RUNNING"]
 
     def running_titles(self) -> list[str]:
         """Return the titles of the running queries."""
@@ -151,7 +155,7 @@ class Queries:
         if len(self._runs) <= _REMEMBERED:
             return
         for run_id, run in self._runs.items():
-            if run.status.is_over:
+            if run.status.is_over or self._latest.get(run.query_id) is not run:
                 del self._runs[run_id]
                 if self._latest.get(run.query_id) is run:
                     del self._latest[run.query_id]

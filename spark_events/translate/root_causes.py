@@ -16,21 +16,25 @@ __all__ = ["ABORTED", "Cause", "outermost", "root_cause"]
 #: Beginning of the failure message of a job whose stage failed.
 ABORTED = "Job aborted due to stage failure: "
 
+# An exception's message may be long and contain anything, so each pattern must take linear time. For example,
+# use `[ \t]` at the beginning of a line, because `\s` also matches all following empty lines.
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
-_JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
+_JAVA_FRAME = re.compile(r"^[ \t]+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
 # Require a frame, or the marker of a truncated trace, before ``Caused by:``, because a message may contain a line that
 # begins with these words.
 _CAUSED_BY = re.compile(
-    r"(?:^\s+(?:at \S.*|\.\.\. \d+ .*)|^\.\.\. \[\d+ characters cut\] \.\.\.)\s*\nCaused by: ", re.MULTILINE
+    r"^(?:[ \t]+(?:at \S.*|\.\.\. \d+ .*)|\.\.\. \[\d+ characters cut\] \.\.\.[ \t]*)\n(?:\s*\n)?Caused by: ",
+    re.MULTILINE,
 )
 _FRAMELESS_CAUSE = "\nCaused by: "
 _SPARK_EXCEPTION = "org.apache.spark.SparkException"
 _TASK_FAILURE = re.compile(
-    r"most recent failure: .*?\(TID \d+[^)]*\)(?: \([^)]*\))?: (.*)|Most recent failure reason:\s+(.*)", re.DOTALL
+    r"most recent failure: .{0,99}?\(TID \d[^)]{0,99}\)(?: \([^)]{0,300}\))?: (.*)|Most recent failure reason:\s+(.*)",
+    re.DOTALL,
 )
 _DRIVER_STACK = "\nDriver stacktrace:"
 _LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
-_JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
+_JAVA_CALL = re.compile(r"^[ \t]+at (?:\S+/)?([\w$.]+)\(([^()\n]*)\)$", re.MULTILINE)
 # For a fetch failure, use the exception that caused it, because the message of the fetch failure itself is less
 # informative.
 _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
@@ -38,7 +42,7 @@ _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException
 _TRACEBACK = "Traceback (most recent call last):"
 _GROUP = f"Exception Group {_TRACEBACK}"
 _MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
-_PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_PYTHON_FRAME = re.compile(r'^[ \t]*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 # Frames and their source lines are indented; the first line without indentation is the error.
 _PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"

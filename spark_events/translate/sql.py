@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
+from spark_events.bridge.records import JobEnd, SqlExecutionEnd, SqlExecutionStart
 from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft
@@ -23,6 +23,8 @@ __all__ = ["SqlExecutions"]
 
 _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
+#: Maximum time in milliseconds that a failure waits for the ends of its jobs; the record of an end may be lost.
+_PATIENCE = 60_000
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
@@ -49,6 +51,18 @@ class SqlExecutions:
         self._last_failure.started(execution=record.execution_id)
         yield from ()
 
+    @property
+    def held_record(self) -> int | None:
+        """Number of the oldest record with a held failure."""
+        if not self._held:
+            return None
+        return min(record.seq for record, _ in self._held.values()) or None
+
+    @property
+    def next_deadline(self) -> int | None:
+        """Time at which a held failure is reported at the latest, in milliseconds since the epoch."""
+        return min((record.time + _PATIENCE for record, _ in self._held.values()), default=None)
+
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
         """Handle the completion of an execution: a failure, or the first success after a failure.
 
@@ -70,22 +84,22 @@ class SqlExecutions:
             # This message shows that a job failed; the job's own event reports the failure.
             return
         self._held[record.execution_id] = record, diagnosis
-        yield from self.flush(only_without_jobs=True)
+        yield from self.flush(record.time)
 
-    def job_ended(self) -> Iterable[Draft]:
+    def job_ended(self, record: JobEnd) -> Iterable[Draft]:
         """Handle the completion of a job: report the held executions that no longer wait for a job."""
-        return self.flush(only_without_jobs=True) if self._held else ()
+        return self.flush(record.time) if self._held else ()
 
-    def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
-        """Report the held executions, except those with a failed job.
+    def flush(self, now: int | None = None) -> Iterator[Draft]:
+        """Report the held executions that no longer wait for a job, except those with a failed job.
 
         Two Spark threads post the completion of a job and the completion of its execution, so the order varies.
 
         Args:
-            only_without_jobs: skip executions with running jobs.
+            now: milliseconds since the epoch; None: no more jobs will end.
         """
         for execution_id, (record, diagnosis) in list(self._held.items()):
-            if only_without_jobs and self._jobs.runs_in(execution_id):
+            if now is not None and now < record.time + _PATIENCE and self._jobs.runs_in(execution_id):
                 continue
             del self._held[execution_id]
             if not self._jobs.has_failed_in(execution_id):

@@ -184,7 +184,7 @@ class Translator:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         parts = (self._heartbeats, self.deadlines, self._executor_events)
         due = [at for part in parts if (at := part.next_deadline) is not None]
-        for deadline in (self._streams.next_deadline, self._incidents.next_deadline):
+        for deadline in (self._streams.next_deadline, self._sql.next_deadline, self._incidents.next_deadline):
             if deadline is not None:
                 due.append(deadline + self._behind)
         return min(due, default=None)
@@ -192,10 +192,11 @@ class Translator:
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event; do not acknowledge this record yet."""
-        coalesced, undecided = self._streams.held_record, self._incidents.held_record
-        if coalesced is None or undecided is None:
-            return coalesced or undecided
-        return min(coalesced, undecided)
+        oldest = self._streams.held_record
+        for record in (self._sql.held_record, self._incidents.held_record):
+            if record is not None and (oldest is None or record < oldest):
+                oldest = record
+        return oldest
 
     @property
     def knows_application(self) -> bool:
@@ -231,21 +232,23 @@ class Translator:
         return self._incidents.take(events, oldest, record.at)
 
     def tick(self, now: int) -> list[Event]:
-        """Return the time-driven events: idle watermarks, held commits and heartbeats.
+        """Return the time-driven events: idle watermarks, held commits, held SQL failures and heartbeats.
 
         Args:
             now: milliseconds since the epoch.
         """
+        # A released SQL failure may wait again, for its role in the incident; its record must stay unacknowledged.
+        oldest = self.held_record or 0
         # The newest records may still be in Spark's listener bus.
-        drafts = (*self._streams.tick(now - self._behind), *self._heartbeats.tick(now))
+        at = now - self._behind
+        drafts = (*self._streams.tick(at), *self._sql.flush(at), *self._heartbeats.tick(now))
         self.deadlines.tick(now)
-        decided = self._incidents.tick(now - self._behind)
-        return [*decided, *self._behind_held([*drafts, *self._executor_events.flush(now)], now - self._behind)]
+        decided = self._incidents.tick(at)
+        return [*decided, *self._behind_held([*drafts, *self._executor_events.flush(now)], at, oldest)]
 
     def flush(self) -> list[Event]:
         """Return all held events; call this when no more records will arrive."""
-        events = self._behind_held([*self._streams.flush(), *self._executor_events.flush()])
-        return [*events, *self.settle()]
+        return [*self._behind_held(self._held()), *self.settle()]
 
     def settle(self) -> list[Event]:
         """Decide all undecided failures, because no further record will decide them; return the held events."""
@@ -281,12 +284,19 @@ class Translator:
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:
-            drafts = [*self._streams.flush(), *self._application.lost(at, orderly, self._running(), how)]
+            drafts = [*self._held(), *self._application.lost(at, orderly, self._running(), how)]
         return [*self._behind_held(drafts, at), *self.settle()]
 
-    def _behind_held(self, drafts: Iterable[Draft], at: int = 0) -> list[Event]:
+    def _held(self) -> Iterator[Draft]:
+        """Report all held events except undecided failures, because no more records will arrive."""
+        yield from self._streams.flush()
+        yield from self._executor_events.flush()
+        yield from self._sql.flush()
+
+    def _behind_held(self, drafts: Iterable[Draft], at: int = 0, oldest: int = 0) -> list[Event]:
         """Return the events of drafts that no record caused; an empty list while earlier events are held."""
-        return self._incidents.take([self._event(draft) for draft in drafts], self.held_record or 0, at)
+        events = [self._event(draft) for draft in drafts]
+        return self._incidents.take(events, oldest or self.held_record or 0, at)
 
     def _running(self) -> list[str]:
         """Return the titles of the running queries and jobs, according to the records."""
@@ -340,12 +350,10 @@ class Translator:
 
     def _job_ended(self, record: JobEnd) -> Iterable[Draft]:
         self._links.ui = record.ui or self._links.ui
-        return [*self._jobs.ended(record), *self._sql.job_ended()]
+        return [*self._jobs.ended(record), *self._sql.job_ended(record)]
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
-        yield from self._streams.flush()
-        yield from self._executor_events.flush()
-        yield from self._sql.flush()
+        yield from self._held()
         if record.provisional:
             self._provisional = record
             return

@@ -31,7 +31,7 @@ _ARCHIVE = re.compile(r"(.+?\.(?:zip|egg|whl))[/\\](.+)", re.IGNORECASE)
 # this package is recognised by its subfolders, because a user may have a folder of the same name.
 _LIBRARY = re.compile(
     r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]"
-    r"|(?:^|[/\\])[^/\\]*(?:site|dist)[-_]packages[^/\\]*[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
+    r"|(?:^|[/\\])[^/\\]{0,255}(?:site|dist)[-_]packages[^/\\]{0,255}[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
     r"|[/\\]python\d+\.zip[/\\]|^<frozen "
     r"|[/\\]spark_events[/\\](?:"
     r"(?:bridge|cli|config|dispatch|enrichment|event|jars|report|reporters|session|translate|watch)[/\\]"

@@ -15,7 +15,7 @@ from spark_events.bridge.records import ExceptionLink, Failure
 LIMIT = 64 * 1024
 _REMEMBERED = 64
 
-_TASK = re.compile(r"most recent failure: .*?\(TID (\d+)")
+_TASK = re.compile(r"most recent failure: .{0,99}?\(TID (\d+)")
 # Messages from Spark's scheduler, which always raises a SparkException.
 _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCELLED\]|Job cancelled because")
 

@@ -122,3 +122,10 @@ def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_t
     translator.translate(decoded({"at": START, **added()}))
     events = translator.translate(decoded(application_end()))
     assert "ExecutorStatusChangeEvent" in [event.name for event in events]
+
+
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_a_long_reason_is_analysed_in_linear_time(blank: str) -> None:
+    """A reason with very many blanks is analysed at once; quadratic time would be minutes."""
+    assert loss_of(f"Container exited with code{blank * 400_000}137")[2] == 137
+    assert loss_of(f"exit code{blank * 400_000}unknown")[0] == "UNKNOWN"

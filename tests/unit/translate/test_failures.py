@@ -352,6 +352,28 @@ def test_any_text_is_diagnosed(text: str) -> None:
     assert attributes["exception.stacktrace"] == text
 
 
+LENGTH = 200_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "\n" * LENGTH,
+        "\n\tat a" + " " * LENGTH + "\n" * LENGTH,
+        "most recent failure: (TID " + "1" * LENGTH,
+        "\n\tat " + "/a(" * LENGTH,
+        f"Traceback (most recent call last):\n{'a' * LENGTH}",
+        "INCOMPATIBLE_" * (LENGTH // 10),
+        "SSL" * LENGTH,
+    ],
+    ids=["newlines", "spaces and newlines", "digits", "calls", "python", "rule with _", "rule with letters"],
+)
+def test_a_long_message_is_analysed_in_linear_time(message: str) -> None:
+    """Messages that match the start of a pattern many times are analysed at once; quadratic time would be minutes."""
+    found = Diagnostics((TypeEnricher(),)).of_text(f"a.B: bad row{message}\n\tat a.B.c(B.java:1)\n")
+    assert len(found.summary) < SUMMARY_LIMIT + 100
+
+
 def test_an_explicit_error_class_has_precedence() -> None:
     """Spark's explicit error class has precedence over an error class in the message."""
     found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")

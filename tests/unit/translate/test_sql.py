@@ -11,6 +11,7 @@ from fakes import AT_ONCE, START, application_end, application_start, decoded, q
 from spark_events import Event, Severity
 from spark_events.translate.config import FailureConfig
 from spark_events.translate.enrichers import TypeEnricher
+from spark_events.translate.incidents.config import IncidentConfig
 from spark_events.translate.translator import Translator
 
 EXISTS = "[PATH_ALREADY_EXISTS] Path file:/out already exists. SQLSTATE: 42K04"
@@ -107,6 +108,43 @@ def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> No
     """If its job's end record is missing, a failed SQL execution is reported at the application's end."""
     start, _ = job()
     assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
+
+
+def test_sql_whose_job_never_ends_is_reported_after_a_minute() -> None:
+    """If its job's end record is missing, a failed SQL execution is reported within 60 s; its record waits for this."""
+    start, _ = job()
+    translator = Translator(dataclasses.replace(AT_ONCE, incident=IncidentConfig()))
+    for record in (application_start(), start, ended(seq=9)):
+        assert [event.name for event in translator.translate(decoded(record)) if event.name == "JobFailureEvent"] == []
+    assert translator.next_deadline is not None
+    assert translator.next_deadline <= START + 60_003
+    translator.tick(START + 60_002)
+    assert translator.held_record == 9
+    translator.tick(START + 60_003)
+    # Its role in the incident is still undecided.
+    assert translator.held_record == 9
+    names = [event.name for event in translator.tick(START + 63_000)]
+    assert "JobFailureEvent" in names
+    assert translator.held_record is None
+
+
+def test_sql_whose_job_never_ends_is_reported_before_a_later_job_ends() -> None:
+    """In a replay, which has no timers, the end of a later job releases a failure that has waited for 60 s."""
+    start, _ = job()
+    _, later = job(5, "8")
+    late = {**later, "time": START + 60_003}
+    assert failures(start, ended(), {**later, "time": START + 60_002}) == []
+    assert [event.attributes["spark.entity"] for event in failures(start, ended(), late)] == ["sql"]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_held_sql_is_reported_if_no_more_records_arrive(is_lost: bool) -> None:
+    """If the driver dies, or if a log is incomplete, a failed SQL execution with a running job is reported."""
+    translator = Translator(AT_ONCE)
+    for record in (application_start(), job()[0], ended()):
+        translator.translate(decoded(record))
+    first, *_ = translator.driver_lost(START + 9, orderly=False) if is_lost else translator.flush()
+    assert (first.name, first.attributes["spark.entity"]) == ("JobFailureEvent", "sql")
 
 
 def test_the_execution_around_a_failed_execution_is_not_reported() -> None:

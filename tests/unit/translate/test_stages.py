@@ -214,6 +214,12 @@ def test_an_executor_removed_earlier_is_not_the_cause() -> None:
     assert "failure.executor.id" not in event.attributes
 
 
+def test_a_stage_with_an_unknown_start_names_no_executor() -> None:
+    """If the record of an attempt's start was lost, an executor that was removed long before is not the cause."""
+    (event,) = translate(removed("1", START - 86_400_000, "idle"), completed(FETCH))
+    assert "failure.executor.id" not in event.attributes
+
+
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
     """If the last failure of a task was a lost executor, the loss is the root cause, with the label RESOURCE."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
