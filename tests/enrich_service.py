@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import ctypes
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -33,6 +34,7 @@ import sys
 import time
 import urllib.request
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -362,12 +364,15 @@ class _Connection(asyncio.Protocol):
         )
         outcome = "gone"
         try:
-            outcome = await self._do(service, keys, path == "/bulk")
+            outcome, respond = await self._prepared(service, keys, path == "/bulk")
         finally:
             service.in_flight -= 1
             service.log.write(number=number, ended=time.monotonic(), outcome=outcome)
+        # Respond after the log line, because a test may read the log as soon as it has the last response.
+        respond()
 
-    async def _do(self, service: _Service, keys: list[str], bulk: bool) -> str:
+    async def _prepared(self, service: _Service, keys: list[str], bulk: bool) -> tuple[str, Callable[[], None]]:
+        """Wait as scripted; return the outcome, and the function that responds."""
         step = service.step(keys[0])
         if step.get("hang"):
             await asyncio.Event().wait()
@@ -377,13 +382,11 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(seconds)
         for name in ("close", "reset", "nonsense"):
             if step.get(name):
-                self._break(name)
-                return name
+                return name, functools.partial(self._break, name)
         status = step.get("status", 200)
         answers = [{"key": key, "country": f"country of {key}", "risk": len(key) / 8} for key in keys]
         body = step.get("body", answers if bulk else answers[0])
-        self._send(status, body, step)
-        return "cut" if step.get("cut") else str(status)
+        return "cut" if step.get("cut") else str(status), functools.partial(self._send, status, body, step)
 
     def reset(self) -> None:
         """Close the connection with RST."""
