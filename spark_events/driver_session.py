@@ -184,8 +184,7 @@ class DriverSession:
             strict=self._strict,
         )
         first = max(hello.sequence, self._first_sequence)
-        self._translator = Translator(self._pipeline.translation, first)
-        self._translator.misses_records = hello.dropped > 0
+        self._translator = Translator(self._pipeline.translation, first, misses_records=hello.dropped > 0)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
         self._slice = max(1, min(_SLICE, self._pipeline.queue_size // 4))

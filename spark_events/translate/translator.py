@@ -103,18 +103,19 @@ class Translator:
     Args:
         config: the settings of the events.
         first_sequence: the number of the first event; a restarted sidecar continues the preceding sidecar's numbers.
+        misses_records: whether records were dropped. If so, work without an end record may have ended.
 
     Attributes:
         next_sequence: the number of the next event.
         defects: number of records and timers that caused an exception.
         dropped: number of dropped records, according to the records.
-        misses_records: whether records were dropped. If so, work without an end record may have ended.
     """
 
     def __init__(
         self,
         config: TranslateConfig | None = None,
         first_sequence: int = 1,
+        misses_records: bool = False,
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
@@ -122,7 +123,7 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
-        self.misses_records = False
+        self._misses_records = misses_records
         # Executor records that arrived before the application's start; they are translated after the start record.
         self._early: list[ExecutorAdded | ExecutorRemoved] = []
         self._executors = executors
@@ -302,7 +303,7 @@ class Translator:
         """Return the titles of the running queries and jobs, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
         # The record of a job's completion may be among the dropped records.
-        return queries if self.misses_records else queries + self._jobs.running_titles()
+        return queries if self._misses_records else queries + self._jobs.running_titles()
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
         if type(record) in _EARLY and not self.knows_application:
@@ -337,7 +338,7 @@ class Translator:
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
         self.dropped += sum(record.records.values())
-        self.misses_records = True
+        self._misses_records = True
         return dropped(record)
 
     def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
@@ -358,7 +359,7 @@ class Translator:
             self._provisional = record
             return
         failed, running = self._queries.failed_titles(), self._running()
-        if not self.misses_records:
+        if not self._misses_records:
             yield from self._jobs.application_ended(record.time)
         yield from self._application.ended(record, failed, running, self._jobs.last_failed)
 

@@ -89,7 +89,7 @@ class RunDeadlines:
         """Apply a sample of the query's thread; yield the events that are due.
 
         Args:
-            thread: the thread; None if the run has ended or has not begun.
+            thread: the thread; None if the run has ended.
             now: when the sample was taken.
             forgiven: end of the driver's last pause; the time before this moment does not count.
             place: where the query hangs.

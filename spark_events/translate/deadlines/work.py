@@ -42,7 +42,7 @@ class JobDeadlines:
         self._jobs: Bounded[int, tuple[int, Origin]] = Bounded(_RUNNING)
 
     def due(self) -> Iterator[int]:
-        """Yield the times at which events are due, without those of jobs that started after the oldest job on time."""
+        """Yield the times at which events are due; stop at the first job on time, because later jobs started later."""
         for job, (since, _) in self._jobs.items():
             name = f"job|{job}"
             at = self._edges.due(name, since, self._limit)

@@ -49,6 +49,12 @@ final class HandoffQueueTest {
     return all;
   }
 
+  private static void offerRoutine(HandoffQueue queue, int count) {
+    for (int i = 0; i < count; i++) {
+      queue.offer(routine());
+    }
+  }
+
   static String kinds(List<Record> records) {
     StringBuilder text = new StringBuilder();
     for (Record record : records) {
@@ -180,9 +186,7 @@ final class HandoffQueueTest {
   @Test
   void theWriterKeepsSpaceFree() throws Exception {
     HandoffQueue queue = new HandoffQueue(64);
-    for (int i = 0; i < 64; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 64);
     takeAll(queue);
     is(queue.size(), 56);
     queue.rewind();
@@ -207,9 +211,7 @@ final class HandoffQueueTest {
     is(queue.dropped(), 11);
     queue.offer(large(50_000)); // drops all other records, because their priority is not higher
     is(queue.size(), 1);
-    for (int i = 0; i < 5; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 5);
     is(queue.size(), 6);
     for (Record record : takeAll(queue)) {
       record.line();
@@ -254,17 +256,13 @@ final class HandoffQueueTest {
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
     HandoffQueue queue = new HandoffQueue(1);
-    for (int i = 0; i < 3; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 3);
     List<Record> taken = takeAll(queue);
     is(kinds(taken), "r3 d4");
     is(counts(taken.get(1)), "handoff {routine=2}");
     String line = new String(taken.get(1).line(), "UTF-8");
     is(line.contains("\"where\":\"handoff\",\"records\":{\"routine\":2}"), true);
-    for (int i = 0; i < 3; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 3);
     is(kinds(takeAll(queue)), "r7");
     queue.countDropped("elsewhere", "thing", 5);
     queue.finish();
@@ -364,9 +362,7 @@ final class HandoffQueueTest {
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
     HandoffQueue queue = new HandoffQueue(1);
-    for (int i = 0; i < 6; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 6);
     is(kinds(takeAll(queue)), "r6 d7"); // record 7 reports five drops and evicts record 6
     queue.offer(routine()); // evicts record 7, too
     is(kinds(takeAll(queue)), "r8");
@@ -505,13 +501,9 @@ final class HandoffQueueTest {
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
     HandoffQueue queue = new HandoffQueue(20);
-    for (int i = 0; i < 17; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 17);
     takeAll(queue);
-    for (int i = 0; i < 17; i++) {
-      queue.offer(routine());
-    }
+    offerRoutine(queue, 17);
     is(queue.wasNearlyFull(), false);
     queue.offer(lifecycle());
     is(queue.wasNearlyFull(), true);

@@ -5,9 +5,11 @@ import static io.sparkevents.Checks.takesAtMost;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
+import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
+import io.sparkevents.listener.RunningWork;
 import io.sparkevents.listener.Stages;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
@@ -21,6 +23,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.TreeMap;
 import org.apache.spark.ExceptionFailure;
 import org.apache.spark.FetchFailed;
@@ -61,6 +64,21 @@ final class ShimTest {
       records.clear();
       return String.join(", ", texts);
     }
+  }
+
+  /** A snapshot contains only stages that Spark lists as active, because the event of a stage's end may be dropped. */
+  @Test
+  void aSnapshotOmitsStagesThatHaveEnded() throws Exception {
+    Recorder checks = new Recorder();
+    JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
+    for (int stage = 1; stage <= 2; stage++) {
+      checks.stages.submitted(
+          new Stages.Attempt(stage, 0, "stage", 2, 1, JobProperties.select(new Properties()), true));
+    }
+    ApplicationTotals totals = new ApplicationTotals(new SparkConf(false), 0, checks.stages);
+    RunningWork work = new RunningWork(checks.stages, properties, totals);
+    JsonNode stages = Record.JSON.readTree(Record.json(work.snapshot(Collections.singleton(2)))).path("stages");
+    is(stages.size() + " " + stages.path(0).path("stage_id").asInt(), "1 2");
   }
 
   /** With speculation, failures and resubmission, each change is recorded once, and the counts are correct. */

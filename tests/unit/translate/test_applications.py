@@ -6,6 +6,7 @@ import pytest
 from fakes import AT_ONCE, START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
+from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 JOB_FAILED = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain": [{"type": "java.lang.Error"}]}}
@@ -221,13 +222,23 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 def test_a_restarted_sidecar_names_no_running_job_after_dropped_records() -> None:
     """If records were dropped before the sidecar's start, the end of a restored job may be among them."""
-    translator = Translator(AT_ONCE)
-    translator.misses_records = True
+    translator = Translator(AT_ONCE, misses_records=True)
     for record in (application_start(), job_start()):
         translator.restore(decoded(record))
     (end,) = translator.translate(decoded({**application_end("STOPPED"), "seq": 3}))
     assert end.attributes["spark.entity"] == "application"
     assert "while running" not in end.body
+
+
+def test_a_restarted_query_runs_once_although_the_end_of_its_earlier_run_was_lost() -> None:
+    """If the record of a run's end was lost, heartbeat and application end count only the latest run of the query."""
+    translator = Translator(TranslateConfig(heartbeat_interval=60.0))
+    for record in (application_start(), query_started(), query_started("r2")):
+        translator.translate(decoded(record))
+    (beat,) = (event for event in translator.tick(START + 60_000) if event.name == "HeartbeatEvent")
+    (end,) = translator.translate(decoded(application_end("STOPPED")))
+    assert beat.attributes["spark.heartbeat.queries"] == 1
+    assert end.body.count("query 'clicks'") == 1
 
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
@@ -240,7 +251,7 @@ def test_a_lost_driver_names_the_jobs_that_ran() -> None:
 
 
 def test_a_failed_job_before_a_success_is_not_a_hint() -> None:
-    """A failed job is a hint unless a later job succeeds. A job that ran during the failure is no later job."""
+    """A failed job is a hint unless a job that started after the failure succeeds."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
     assert "spark.app.outcome_hint" not in ending(JOB_FAILED, worked, application_end()).attributes
     end = ending(job_start(5), JOB_FAILED, worked, application_end())

@@ -337,6 +337,15 @@ def test_a_query_whose_end_was_lost_is_not_overdue() -> None:
     assert driver.questions < 20
 
 
+def test_a_query_whose_end_was_lost_is_not_lagging() -> None:
+    """A query without a thread has ended, so its backlog no longer counts."""
+    driver = Driver({"events.deadline.lag": "1000", "events.deadline.lag-time": "5min"})
+    driver.start()
+    driver.commits(1, sources=[{"endOffset": 1, "latestOffset": 5_000}])
+    driver.threads.clear()
+    assert driver.passes(HOUR) == []
+
+
 def test_a_late_answer_ends_no_job() -> None:
     """The answer to an earlier request does not name the jobs of the last request, which are still running."""
     driver = Driver({"events.deadline.job": "5min", "events.deadline.resources": "off"})

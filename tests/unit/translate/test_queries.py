@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from fakes import (
-    AT_ONCE,
-    START,
-    application_end,
-    application_start,
-    decoded,
-    query_progress,
-    query_started,
-    query_terminated,
-)
+from fakes import AT_ONCE, START, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 
@@ -107,17 +97,6 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
     assert event.attributes["spark.streaming.query.restart"] is True
     assert event.attributes["spark.streaming.query.run_number"] == 2
     assert event.attributes["spark.streaming.query.run_id"] == "r2"
-
-
-def test_a_restarted_query_runs_once_although_the_end_of_its_earlier_run_was_lost() -> None:
-    """If the record of a run's end was lost, heartbeat and application end count only the latest run of the query."""
-    translator = Translator(TranslateConfig(heartbeat_interval=60.0))
-    for record in (application_start(), query_started(), query_started("r2")):
-        translator.translate(decoded(record))
-    (beat,) = (event for event in translator.tick(START + 60_000) if event.name == "HeartbeatEvent")
-    (end,) = translator.translate(decoded(application_end("STOPPED")))
-    assert beat.attributes["spark.heartbeat.queries"] == 1
-    assert end.body.count("query 'clicks'") == 1
 
 
 def test_runs_whose_end_was_lost_are_forgotten_before_finished_runs() -> None:

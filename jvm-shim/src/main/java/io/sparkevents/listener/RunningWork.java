@@ -130,7 +130,7 @@ public final class RunningWork {
    *
    * @param active ids of the active stages; Spark dropped the events about the end of any other stage
    */
-  Record.Body snapshot(Set<Integer> active) {
+  public Record.Body snapshot(Set<Integer> active) {
     Map<Long, TaskInfo> longest = new HashMap<>();
     for (Task task : running.values()) {
       Long key = Stages.key(task.stage, task.attempt);

@@ -170,7 +170,7 @@ final class RecordQueue {
 
   /**
    * Marks all records taken so far as written to the pipe. Evicts records of a nearly full queue here, on the writer
-   * thread: on the listener thread, an eviction would take three times as long as an offer.
+   * thread: on the listener thread, an eviction would take four times as long as an offer.
    */
   void written() {
     writing.forEach(record -> writtenBytes += record.size());
