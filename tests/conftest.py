@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import signal
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -47,6 +48,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
             java_variables()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test with the marker ``no_cover`` without tracing.
+
+    In a process of pytest-xdist, pytest-cov starts coverage twice and pauses it only once.
+    """
+    tracing = sys.gettrace()
+    if tracing is None or item.get_closest_marker("no_cover") is None:
+        return (yield)
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracing)
 
 
 @pytest.fixture
