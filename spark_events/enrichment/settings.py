@@ -197,7 +197,8 @@ class Budget:
             starts only when the estimate fits into the remaining budget. With ``batch_size``, the estimates of the rows
             are added.
         usage: a function that receives the result of ``fn`` for one row, and returns the actual usage. Usage below the
-            estimate is returned to the budget; usage above the estimate delays later calls. None: the estimate counts.
+            estimate is returned to the budget; usage above the estimate delays later calls. A failed row counts with
+            its estimate, also within a call for several rows. None: the estimate counts.
         price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event contains no price.
 
     Raises:

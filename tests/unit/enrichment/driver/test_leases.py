@@ -35,7 +35,7 @@ def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
 
     async def calls(share: JobShare) -> None:
         for _ in range(2):
-            await share.wait(0.0, again=False)
+            await share.wait([0.0], again=False)
 
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(limits)) as channel:
         assert channel is not None
@@ -55,7 +55,7 @@ def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> Non
         assert channel is not None
         with channel.address.listening(loop, FIRST, stopped.set, share):
             for _ in range(20):
-                loop.submit(share.wait(0.0, again=False)).result(SECONDS)
+                loop.submit(share.wait([0.0], again=False)).result(SECONDS)
             assert not stopped.is_set()
             channel.stop_all()
             assert stopped.wait(SECONDS)
@@ -68,7 +68,7 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
     share = JobShare(limits, Budget(100, cost=float, usage=lambda _: 1))
 
     async def call(share: JobShare) -> None:
-        grant = await share.wait(90.0, again=False)
+        grant = await share.wait([90.0], again=False)
         share.spent(grant, None, several=False)
         share.ended()
 
@@ -158,7 +158,7 @@ def test_an_error_of_the_ledger_ends_the_calls() -> None:
         share = JobShare(JobLimits(in_flight=1), None)
         running = asyncio.ensure_future(share.run(broken))
         with pytest.raises(KeyError, match="lease"):
-            await share.wait(0.0, again=False)
+            await share.wait([0.0], again=False)
         with pytest.raises(KeyError):
             await running
 
@@ -184,7 +184,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
 
         share = JobShare(limits, None, clock)
         running = asyncio.ensure_future(share.run(lease_for))
-        await asyncio.gather(*(share.wait(0.0, again=False) for _ in range(32)))
+        await asyncio.gather(*(share.wait([0.0], again=False) for _ in range(32)))
         before = len(asks)
         for _ in range(20):
             share.ended()
@@ -192,7 +192,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
             # This time exceeds the time for which requests are collected.
             await asyncio.sleep(0.01)
             for _ in range(2):
-                await share.wait(0.0, again=False)
+                await share.wait([0.0], again=False)
         assert len(asks) - before <= 2
         for _ in range(32):
             share.ended()

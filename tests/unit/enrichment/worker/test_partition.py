@@ -404,15 +404,15 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
 
 
 def test_usage_is_counted_with_batch_size() -> None:
-    """The usage of a call is the sum over its rows. A failed row is included in its call."""
+    """The usage of a call is the sum over its rows. A failed row counts with its own estimate."""
 
     async def fn(rows: list[Any]) -> list[Any]:
         return [KeyError("row") if row.id == 3 else {"twice": 2 * row.id} for row in rows]
 
-    budget = Budget(10**6, cost=lambda row: 1, usage=lambda answer: answer["twice"])
+    budget = Budget(10**6, cost=lambda row: 1000 + row.id, usage=lambda answer: answer["twice"])
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 1e6))
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
     plan = Plan(fn, batch_size=4, budget=budget, on_failure="null", retry=None)
     made = pa.Table.from_batches(list(Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(10, 1)]))))
     counted = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"]).statistics
-    assert counted["usage"] == 2 * (sum(range(10)) - 3)
+    assert counted["usage"] == 2 * (sum(range(10)) - 3) + 1003
