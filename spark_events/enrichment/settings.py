@@ -318,7 +318,8 @@ class Cache:
     Args:
         by: the columns that identify a request; rows of one partition with equal values in these columns share one
             call. For one call across all partitions, repartition by these columns first, which loses the order of the
-            rows. None: all input columns, and equal rows share a call only while it is in flight or cached.
+            rows. With a ``key`` and ``on_failure="fail"``, the columns of the key must be among them. None: all input
+            columns, and equal rows share a call only while it is in flight or cached.
         max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager for a :class:`CacheStore`, such as a

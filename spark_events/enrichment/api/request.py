@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.closures import definition_of, pickled
-from spark_events.enrichment.api.key_order import arranged
+from spark_events.enrichment.api.key_order import arranged, check_shared_answers
 from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
@@ -87,6 +87,7 @@ class Request:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
         inputs = existing(df, "input_cols", input_cols)
+        check_shared_answers(plan, inputs)
         identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
         check_collation(df, "key", plan.key or ())
         check_collation(df, "Cache.by", plan.coalesce_by or ())
