@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
 from concurrent.futures import Future
 
 import pytest
+from virtual_engine import VirtualRun, virtual_now
 from virtual_time import run
 
 from spark_events import Budget
@@ -131,6 +133,19 @@ def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refuse
                 driver.accept()[0].close()
             why = reason.result(SECONDS)
     assert why.startswith(f"{'cannot connect' if is_refused else 'lost the connection'} to {LOOPBACK}:{address.port}: ")
+
+
+def test_a_call_above_the_share_of_its_task_delays_the_next_calls() -> None:
+    """With an even split, calls above the share of a task start so rarely that their average stays within the share."""
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        begun.append(virtual_now())
+        return row
+
+    budget = Budget(100, cost=lambda row: 50)
+    VirtualRun(fn, job=JobLimits(None, 25), budget=budget, max_in_flight=5).of(range(4))
+    assert all(later - earlier > 2 * 60 for earlier, later in itertools.pairwise(begun))
 
 
 def test_silent_workers_lose_their_places() -> None:
