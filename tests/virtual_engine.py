@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from virtual_time import run
 from spark_events.enrichment.engine.assembly import Definition, assemble
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.calls import Chunk, RowBatch
+from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.ledger import JobLimits, Ledger, leased
 from spark_events.enrichment.engine.order import Ordered, Unordered
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
@@ -36,6 +39,7 @@ class VirtualRun:
         fn: the user's function.
         made: result of :func:`definition`; default: a new definition.
         rate: attempts per second; None: no limit.
+        job: limits that a ledger in this process leases to the run, as for a task without leases; None: no limits.
         state: state of the worker process, to share it between runs; default: a new state.
         plan: arguments of the plan.
 
@@ -52,12 +56,14 @@ class VirtualRun:
         *,
         made: Definition | None = None,
         rate: float | None = None,
+        job: JobLimits | None = None,
         state: State | None = None,
         **plan: Any,
     ) -> None:
         self._plan = Plan(fn, **plan)
         self._made = made or definition()
         self._rate = rate
+        self._job = job
         self._state: Any = state or State()
         self._counts = EngineCounts()
         self._hot = HotKeys(self._plan.window.initial)
@@ -88,6 +94,8 @@ class VirtualRun:
         finally:
             self.seconds = virtual_now() - began
             await caller.pool.stop()
+            if caller.sharing is not None:
+                caller.sharing.cancel()
         self.most_rows = caller.buffer.most_rows
         return [answer for _, answer in self.pairs]
 
@@ -110,6 +118,11 @@ class _Caller:
         self.buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, plan.window.initial, self._news)
         self._held = (Ordered if plan.ordered else Unordered)(self.buffer)
         signals = Signals(plan.window.max, self._news, lambda: None, self._fail)
+        share = self.sharing = None
+        if owner._job is not None:
+            share = JobShare(owner._job, plan.budget, self._loop.time)
+            ledger = Ledger(owner._job, self._loop.time)
+            self.sharing = self._loop.create_task(share.run(functools.partial(leased, ledger, 0)))
         self.pool: Pool = assemble(
             plan,
             owner._made,
@@ -122,6 +135,7 @@ class _Caller:
             signals,
             None,
             self._loop.time,
+            share,
         )
 
     def _fail(self, error: BaseException) -> None:

@@ -197,7 +197,8 @@ class Budget:
             starts only when the estimate fits into the remaining budget. With ``batch_size``, the estimates of the rows
             are added.
         usage: a function that receives the result of ``fn`` for one row, and returns the actual usage. Usage below the
-            estimate is returned to the budget; usage above the estimate delays later calls. None: the estimate counts.
+            estimate is returned to the budget; usage above the estimate delays later calls. A failed row counts with
+            its estimate, also within a call for several rows. None: the estimate counts.
         price_per_1000: price of 1,000 units, for the ``EnrichmentEvent``; None: the event contains no price.
 
     Raises:
@@ -317,7 +318,8 @@ class Cache:
     Args:
         by: the columns that identify a request; rows of one partition with equal values in these columns share one
             call. For one call across all partitions, repartition by these columns first, which loses the order of the
-            rows. None: all input columns, and equal rows share a call only while it is in flight or cached.
+            rows. With a ``key`` and ``on_failure="fail"``, the columns of the key must be among them. None: all input
+            columns, and equal rows share a call only while it is in flight or cached.
         max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager for a :class:`CacheStore`, such as a

@@ -111,7 +111,7 @@ class Job:
         clock = asyncio.get_running_loop().time
         cost = self.random.uniform(*self.cost)
         actual = cost * self.random.uniform(*self.error)
-        grant = await share.wait(cost, again=False)
+        grant = await share.wait([cost], again=False)
         self.starts.append((clock(), 1.0))
         self.uses.append((clock(), actual))
         self.in_flight += 1
@@ -291,11 +291,11 @@ def test_usage_that_fails_is_reported_and_the_estimate_counts() -> None:
     share = JobShare(JobLimits(None, 100.0), Budget(100, cost=float, usage=lambda answer: answer["tokens"]))
     (chunk,) = chunks_of([5])
     call = Call(RowBatch(chunk, 0.0, RowBuffer(1, 1, 1, lambda: None)), 0)
-    assert share.cost_of(call) == 5
+    assert share.cost_of(call) == [5]
 
     async def one() -> None:
         running = asyncio.ensure_future(share.run(lambda ask: leased(ledger, 1, ask)))
-        share.spent(await share.wait(5.0, again=False), {}, several=False)
+        share.spent(await share.wait([5.0], again=False), {}, several=False)
         running.cancel()
 
     ledger = Ledger(JobLimits(None, 100.0))
@@ -322,7 +322,7 @@ async def granted(limit: float, large: float, seconds: float, small_workers: int
         try:
             while True:
                 began = clock()
-                await share.wait(large, again=False)
+                await share.wait([large], again=False)
                 job.uses.append((clock(), large))
                 waits.append(clock() - began)
                 share.ended()

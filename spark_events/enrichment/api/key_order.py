@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrichment.api.schema import existing, quoted
 from spark_events.enrichment.driver.micro_batch import is_connect
 from spark_events.enrichment.driver.rate import partitions_of
+from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["arranged"]
+__all__ = ["arranged", "check_shared_answers"]
 
 #: Shuffles that the plan requests by columns. Adaptive execution may merge partitions of such a shuffle but never
 #: splits them. In contrast, it splits partitions of a rebalance, and of a join with skewed keys.
@@ -52,6 +53,27 @@ def arranged(
         raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
     gathered = df if together else df.repartition(*(quoted(column) for column in columns))
     return gathered.sortWithinPartitions(*by)
+
+
+def check_shared_answers(plan: Plan, inputs: Sequence[str]) -> None:
+    """Check that rows share answers only within their key if a failed row must stop the later rows of its key.
+
+    A row that shares the call of another key does not delay the later rows of its own key, so they would be called
+    even if this call fails.
+
+    Raises:
+        InvalidPlanError: when a column of the key is not part of the requests.
+    """
+    if plan.key is None or plan.on_failure != "fail" or (plan.coalesce_by is None and plan.cache is None):
+        return
+    name, request = ("input_cols", inputs) if plan.coalesce_by is None else ("Cache.by", plan.coalesce_by)
+    for column in plan.key:
+        if column not in request:
+            raise InvalidPlanError(
+                f"{name} lacks {column!r}, a column of key: rows with different keys would share one call, so rows "
+                f"after a failed row of their key would be called: add {column!r} to {name}, or give another "
+                "on_failure than 'fail'"
+            )
 
 
 def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.closures import definition_of, pickled
-from spark_events.enrichment.api.key_order import arranged
+from spark_events.enrichment.api.key_order import arranged, check_shared_answers
 from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
@@ -20,6 +20,7 @@ from spark_events.enrichment.api.schema import (
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
 from spark_events.enrichment.worker.map_in_arrow import Mapper
@@ -86,6 +87,7 @@ class Request:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
         inputs = existing(df, "input_cols", input_cols)
+        check_shared_answers(plan, inputs)
         identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
         check_collation(df, "key", plan.key or ())
         check_collation(df, "Cache.by", plan.coalesce_by or ())
@@ -112,9 +114,10 @@ class Request:
         """Return the task that the executors run."""
         with_column = not settles and self.plan.on_failure == "column"
         job, rate = limits_of(self.plan), None
-        if channel is None and job.calls_per_second is not None:
-            # Without leases, each task limits its own rate.
-            rate, job = job.calls_per_second / (self.tasks or 1), dataclasses.replace(job, calls_per_second=None)
+        if channel is None and job.calls_per_second is not None and job == JobLimits(job.calls_per_second):
+            # Without leases and other limits, each task spaces its own attempts. With another limit, the task's ledger
+            # must grant both together: an attempt that waits for the other limit would start after its turn.
+            rate, job = job.calls_per_second / (self.tasks or 1), JobLimits()
         return Task(
             pickled=self.pickled,
             definition=pickle.dumps(self.definition),

@@ -112,7 +112,8 @@ class DriverChannel:
             attempt = await self._read_hello(reader)
             if attempt is not None and attempt not in self._tasks:
                 await self._serve(attempt, reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # At exit, the loop cancels this task. Some versions of asyncio would log the cancellation as an error.
             pass
         finally:
             self._connections.discard(writer)

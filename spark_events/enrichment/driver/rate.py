@@ -178,7 +178,9 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
     window = plan.window
     scope = "task" if window.min == window.max else "executor"
     _LOG.info("up to %s calls in flight per %s; up to %s concurrent tasks%s", f"{window.max:,}", scope, tasks, limit)
-    if rate is not None and not leases and 1 / rate > _LONG_SECONDS:
+    # With another limit, a task makes its first attempt at once, see Request.task.
+    waits = not leases and names_of_limits(plan) == ["rate_limit"]
+    if rate is not None and waits and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
             "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"
             " if fewer tasks run at a time, give Limits.concurrent_tasks",

@@ -22,8 +22,9 @@ GRACE_SECONDS = 1.0
 #: Minimum and maximum of the scan interval. A scan costs time, but it is also the heartbeat of the loop.
 _LEAST_SECONDS = 0.002
 HEARTBEAT_SECONDS = 0.1
-#: If a scan is late by this number of seconds, the loop was blocked.
-_STALL_SECONDS = 0.1
+#: Seconds by which a scan is late if the loop was blocked, and maximum number of such scans that are skipped in a row.
+#: An answer that arrived meanwhile needs a few iterations of the loop until its call returns.
+_STALL_SECONDS, _MOST_SKIPPED = 0.1, 3
 
 
 class Slot:
@@ -109,6 +110,9 @@ class PoolWorker(asyncio.Task[None]):
 class Sweeper:
     """Timer that cancels each call that exceeds its deadline.
 
+    If the loop was blocked, the timer first lets calls return whose answers have arrived meanwhile. While every
+    iteration of the loop is slow, the timer therefore cancels calls up to eight iterations late.
+
     Args:
         slots: the slots of all active workers.
         shortest: the shortest timeout in use, in seconds; None: no deadlines are set.
@@ -132,6 +136,7 @@ class Sweeper:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._meant_for = 0.0
+        self._skipped = 0
 
     def start(self) -> None:
         """Start scanning; must be called on the loop."""
@@ -149,11 +154,13 @@ class Sweeper:
     def _look(self) -> None:
         self._beat()
         now = self._clock()
-        if now - self._meant_for > _STALL_SECONDS:
+        if now - self._meant_for > _STALL_SECONDS and self._skipped < _MOST_SKIPPED:
             # Answers may have arrived while the loop was blocked. Let the loop read them first: a blocked loop does not
             # mean that the destination is slow.
+            self._skipped += 1
             self._set(_LEAST_SECONDS)
             return
+        self._skipped = 0
         earliest = now + self._rest
         for slot in list(self._slots):
             if slot.deadline > now:

@@ -28,11 +28,11 @@ _MOST_SLOTS = 500
 class Grant(NamedTuple):
     """Permission for one attempt.
 
-    ``cost`` is the estimated cost of the attempt. The estimate counts in ``slot``, the time slot of the lease.
+    ``costs`` contains the estimated cost of each row. The estimates count in ``slot``, the time slot of the lease.
     """
 
     slot: int
-    cost: float
+    costs: Sequence[float]
 
 
 class JobShare:
@@ -55,8 +55,8 @@ class JobShare:
         self._limits = limits
         self._budget = budget
         self._clock = clock
-        self._again: deque[tuple[asyncio.Future[Grant], float]] = deque()
-        self._first: deque[tuple[asyncio.Future[Grant], float]] = deque()
+        self._again: deque[tuple[asyncio.Future[Grant], Sequence[float]]] = deque()
+        self._first: deque[tuple[asyncio.Future[Grant], Sequence[float]]] = deque()
         self._lease = Lease()
         self._expires = -math.inf
         self._in_flight = 0
@@ -67,15 +67,16 @@ class JobShare:
         self.used = 0.0
         self.problem = ""
 
-    def cost_of(self, call: Call) -> float:
-        """Return the estimate for a call.
+    def cost_of(self, call: Call) -> Sequence[float]:
+        """Return the estimates for the rows of a call; an empty sequence if calls have no cost.
 
         Raises:
             ValueError: when the user's function returns an invalid value, or a number above the whole budget.
         """
         if self._budget is None:
-            return 0.0
-        cost = sum(self._budget.cost(batch.rows[index]) for batch, index in call.positions())
+            return ()
+        costs = [self._budget.cost(batch.rows[index]) for batch, index in call.positions()]
+        cost = sum(costs)
         if not 0 <= cost < math.inf:
             raise ValueError(f"Budget.cost returned {cost!r}; allowed: a finite number, 0 or more")
         if cost > self._budget.per_minute:
@@ -83,14 +84,17 @@ class JobShare:
                 f"Budget.cost is {cost:,g} for one call, above Budget.per_minute={self._budget.per_minute:,g}, so the "
                 "call can never start; make the call smaller, or raise the budget"
             )
-        return float(cost)
+        return [float(one) for one in costs]
 
-    async def wait(self, cost: float, *, again: bool) -> Grant:
-        """Wait until an attempt may start; retries have priority over first attempts."""
-        if not (self._again or self._first) and self._admits(cost):
-            return self._take(cost)
+    async def wait(self, costs: Sequence[float], *, again: bool) -> Grant:
+        """Wait until an attempt may start; retries have priority over first attempts.
+
+        ``costs`` is the result of :meth:`cost_of`.
+        """
+        if not (self._again or self._first) and self._admits(costs):
+            return self._take(costs)
         waiting: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
-        (self._again if again else self._first).append((waiting, cost))
+        (self._again if again else self._first).append((waiting, costs))
         self._news.set()
         try:
             return await waiting
@@ -123,55 +127,59 @@ class JobShare:
     def spent(self, grant: Grant, answer: Any, *, several: bool) -> None:
         """Count the usage of an answered attempt.
 
-        Usage below the estimate is returned to the ledger; usage above the estimate is a debt.
+        Usage below the estimate is returned to the ledger; usage above the estimate is a debt. A failed row of a
+        multi-row call has no known usage, so its estimate counts.
 
         Args:
             grant: the permission of the attempt.
             answer: the result that the function returned.
             several: whether ``answer`` is a list with one result per row.
         """
-        budget, used = self._budget, grant.cost
+        budget, used = self._budget, sum(grant.costs)
         if budget is None:
             return
-        if budget.usage is not None:
-            parts = answer if several and isinstance(answer, Sequence) else (answer,)
+        parts = answer if several and isinstance(answer, Sequence) else (answer,)
+        # A call whose answer has the wrong number of results fails, so its estimate counts.
+        if budget.usage is not None and len(parts) == len(grant.costs):
             try:
-                used = float(sum(budget.usage(one) for one in parts if not isinstance(one, BaseException)))
+                rows = zip(parts, grant.costs, strict=True)
+                used = float(sum(cost if isinstance(one, BaseException) else budget.usage(one) for one, cost in rows))
                 if not 0 <= used < math.inf:
                     raise ValueError(f"{used!r} is not a finite number of 0 or more")
             except Exception as error:
-                used, self.problem = grant.cost, f"{type_of(error)}: {error}"
+                used, self.problem = sum(grant.costs), f"{type_of(error)}: {error}"
         self.used += used
         self._correct(grant, used)
 
     def _correct(self, grant: Grant, used: float) -> None:
-        if used < grant.cost:
-            self._unused[grant.slot] = self._unused.get(grant.slot, 0.0) + grant.cost - used
-        self._debt += max(0.0, used - grant.cost)
+        cost = sum(grant.costs)
+        if used < cost:
+            self._unused[grant.slot] = self._unused.get(grant.slot, 0.0) + cost - used
+        self._debt += max(0.0, used - cost)
 
-    def _admits(self, cost: float) -> bool:
+    def _admits(self, costs: Sequence[float]) -> bool:
         lease, limits = self._lease, self._limits
         if limits.in_flight is not None and self._in_flight >= lease.places:
             return False
         if limits.calls_per_second is None and limits.amount_per_minute is None:
             return True
         # The sums are rounded, so a missing fraction of a token must not block a call.
-        return lease.calls >= 1 and lease.amount * (1 + 1e-9) >= cost and self._clock() < self._expires
+        return lease.calls >= 1 and lease.amount * (1 + 1e-9) >= sum(costs) and self._clock() < self._expires
 
-    def _take(self, cost: float) -> Grant:
+    def _take(self, costs: Sequence[float]) -> Grant:
         lease = self._lease
-        self._lease = lease._replace(calls=lease.calls - 1, amount=max(0.0, lease.amount - cost))
+        self._lease = lease._replace(calls=lease.calls - 1, amount=max(0.0, lease.amount - sum(costs)))
         self._in_flight += 1
-        return Grant(lease.slot, cost)
+        return Grant(lease.slot, costs)
 
     def _serve(self) -> None:
         """Admit waiting attempts, as far as the lease allows."""
         while queue := self._again or self._first:
-            waiting, cost = queue[0]
+            waiting, costs = queue[0]
             if not waiting.done():
-                if not self._admits(cost):
+                if not self._admits(costs):
                     return
-                waiting.set_result(self._take(cost))
+                waiting.set_result(self._take(costs))
             queue.popleft()
 
     async def run(self, lease_for: Callable[[Ask], Awaitable[Lease]]) -> None:
@@ -214,9 +222,8 @@ class JobShare:
             del self._unused[slot]
         debt, self._debt = self._debt, 0.0
         held = max(lease.places, self._in_flight)
-        costs = (
-            [] if is_last else [cost for queue in (self._again, self._first) for one, cost in queue if not one.done()]
-        )
+        queues = () if is_last else (self._again, self._first)
+        costs = [sum(of_rows) for queue in queues for waiting, of_rows in queue if not waiting.done()]
         wanted = 0 if is_last else self._in_flight + len(costs)
         if not is_last and not self._has_spare_places():
             wanted = max(wanted, lease.places)

@@ -62,7 +62,12 @@ class JobLimits:
         return self != JobLimits()
 
     def share(self, tasks: int) -> JobLimits:
-        """Return the even share of one task, with at least one call in flight."""
+        """Return the even share of one task, with at least one call in flight.
+
+        Therefore, more tasks than ``in_flight`` exceed the limit together. A call whose estimate exceeds the share of
+        ``amount_per_minute`` may start after a minute without usage, and the next call then waits longer. The average
+        of each task stays within its share, but the tasks together may exceed the limit in a minute.
+        """
         calls, amount, places = self.calls_per_second, self.amount_per_minute, self.in_flight
         return JobLimits(
             None if calls is None else calls / tasks,
@@ -159,7 +164,7 @@ class _Window:
         if reserved:
             room = min(room, self._limit - reserved - self._remainder(used, reserved))
         self._free = max(self._free, min(now - self._burst, credit_since))
-        # An amount above the limit (possible with an even share) needs an empty window.
+        # An amount above the limit (possible with an even share, see JobLimits.share) needs an empty window.
         is_empty = not reserved and used <= _NOTHING * self._limit
         if self._free > now or (room < least and not is_empty):
             return 0.0

@@ -14,7 +14,7 @@ from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
-from spark_events.enrichment.engine.ledger import Ledger, leased
+from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
@@ -125,9 +125,19 @@ class Partition:
         limits = job.share(tasks)
         ledger = current_process().ledgers.get((self._calls, limits), lambda: Ledger(limits))
         try:
-            await self._share.run(functools.partial(leased, ledger, self._attempt))
+            await self._share.run(functools.partial(self._leased, ledger, limits))
         finally:
             ledger.leave(self._attempt)
+
+    async def _leased(self, ledger: Ledger, limits: JobLimits, ask: Ask) -> Lease:
+        share, budget = limits.amount_per_minute, self._plan.budget
+        if share is not None and budget is not None and ask.first > share:
+            self._engine.hint(
+                f"the estimate of a call exceeds the share of its task ({share:,g} of "
+                f"Budget.per_minute={budget.per_minute:,g}), so concurrent tasks may exceed the budget in a minute: "
+                "make the calls smaller, or run fewer tasks and give Limits.concurrent_tasks"
+            )
+        return await leased(ledger, self._attempt, ask)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
         first = 0

@@ -30,7 +30,7 @@ class Task:
         settles: whether failures and the report are returned in a hidden column. If False, and ``on_failure`` is
             ``fail``, the first failure fails the task.
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
-        rate: attempts per second of one task, if the driver does not lease them.
+        rate: attempts per second of one task, if there is no channel and the job has no other limit.
         job: limits of the job, leased by the driver, or divided by ``tasks`` if there is no channel; None: no limits.
         tasks: number of tasks that share the limits if there is no channel.
         replay: the store of the answers until the batch is committed.

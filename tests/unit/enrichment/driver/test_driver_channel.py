@@ -15,6 +15,7 @@ import pytest
 from fakes import eventually
 
 from spark_events.enrichment.driver.driver_channel import DriverChannel, may_have_two_results, opened_channel
+from spark_events.enrichment.engine.ledger import JobLimits, Ledger
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
 from spark_events.enrichment.worker.report import PartitionReport
@@ -283,6 +284,20 @@ def test_the_port_is_closed_after_a_successful_batch(loop: BackgroundLoop) -> No
     assert not thread.is_alive()
     with pytest.raises(ConnectionRefusedError):
         connected(channel.address)
+
+
+@pytest.mark.parametrize("ledger", [None, Ledger(JobLimits(in_flight=1))], ids=["no leases", "leases"])
+def test_a_channel_that_ends_with_connected_tasks_logs_nothing(
+    ledger: Ledger | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the driver exits while a task is connected, the loop cancels the connection's handler without an error."""
+    channel = DriverChannel(ledger)
+    assert channel.open(LOOPBACK, LOOPBACK)
+    with connected_and_registered(channel, FIRST), connected(channel.address):
+        eventually(lambda: channel._strangers == 1)
+        channel._background.close(SECONDS)
+        assert channel._background.loop.is_closed()
+    assert caplog.messages == []
 
 
 def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:

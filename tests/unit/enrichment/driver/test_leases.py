@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
 from concurrent.futures import Future
 
 import pytest
+from virtual_engine import VirtualRun, virtual_now
 from virtual_time import run
 
 from spark_events import Budget
@@ -35,7 +37,7 @@ def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
 
     async def calls(share: JobShare) -> None:
         for _ in range(2):
-            await share.wait(0.0, again=False)
+            await share.wait([0.0], again=False)
 
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(limits)) as channel:
         assert channel is not None
@@ -55,7 +57,7 @@ def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> Non
         assert channel is not None
         with channel.address.listening(loop, FIRST, stopped.set, share):
             for _ in range(20):
-                loop.submit(share.wait(0.0, again=False)).result(SECONDS)
+                loop.submit(share.wait([0.0], again=False)).result(SECONDS)
             assert not stopped.is_set()
             channel.stop_all()
             assert stopped.wait(SECONDS)
@@ -68,7 +70,7 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
     share = JobShare(limits, Budget(100, cost=float, usage=lambda _: 1))
 
     async def call(share: JobShare) -> None:
-        grant = await share.wait(90.0, again=False)
+        grant = await share.wait([90.0], again=False)
         share.spent(grant, None, several=False)
         share.ended()
 
@@ -133,6 +135,19 @@ def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refuse
     assert why.startswith(f"{'cannot connect' if is_refused else 'lost the connection'} to {LOOPBACK}:{address.port}: ")
 
 
+def test_a_call_above_the_share_of_its_task_delays_the_next_calls() -> None:
+    """With an even split, calls above the share of a task start so rarely that their average stays within the share."""
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        begun.append(virtual_now())
+        return row
+
+    budget = Budget(100, cost=lambda row: 50)
+    VirtualRun(fn, job=JobLimits(None, 25), budget=budget, max_in_flight=5).of(range(4))
+    assert all(later - earlier > 2 * 60 for earlier, later in itertools.pairwise(begun))
+
+
 def test_silent_workers_lose_their_places() -> None:
     now = 0.0
     ledger = Ledger(JobLimits(in_flight=1), lambda: now)
@@ -158,7 +173,7 @@ def test_an_error_of_the_ledger_ends_the_calls() -> None:
         share = JobShare(JobLimits(in_flight=1), None)
         running = asyncio.ensure_future(share.run(broken))
         with pytest.raises(KeyError, match="lease"):
-            await share.wait(0.0, again=False)
+            await share.wait([0.0], again=False)
         with pytest.raises(KeyError):
             await running
 
@@ -184,7 +199,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
 
         share = JobShare(limits, None, clock)
         running = asyncio.ensure_future(share.run(lease_for))
-        await asyncio.gather(*(share.wait(0.0, again=False) for _ in range(32)))
+        await asyncio.gather(*(share.wait([0.0], again=False) for _ in range(32)))
         before = len(asks)
         for _ in range(20):
             share.ended()
@@ -192,7 +207,7 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
             # This time exceeds the time for which requests are collected.
             await asyncio.sleep(0.01)
             for _ in range(2):
-                await share.wait(0.0, again=False)
+                await share.wait([0.0], again=False)
         assert len(asks) - before <= 2
         for _ in range(32):
             share.ended()

@@ -207,6 +207,12 @@ def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, ca
     assert caplog.messages == (messages if warns else [])
 
 
+def test_with_another_limit_no_task_waits_before_its_first_call(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    check_tasks(Plan(fn, rate_limit=20, max_in_flight_job=10), 201)
+    assert caplog.messages == []
+
+
 async def fn(row: Any) -> None: ...
 
 

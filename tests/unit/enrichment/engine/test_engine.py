@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from enrich_engine import Run, chunks_of
 from fakes import PATIENCE, eventually
+from virtual_engine import VirtualRun
 
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
@@ -582,6 +583,47 @@ def test_a_stalled_loop_causes_no_timeouts() -> None:
 
     run = Run(fn, max_in_flight=4, timeout=0.3, retry=None)
     assert run.of(range(4)) == [0, 1, 2, 3]
+    assert run.numbers["timeouts"] == 0
+
+
+def test_timeouts_apply_while_every_iteration_of_the_loop_is_slow() -> None:
+    """If every iteration of the loop takes long, a call without an answer still times out, within a few iterations."""
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            await asyncio.sleep(3600)
+        loop: Any = asyncio.get_running_loop()
+        loop.now += 0.15  # a call that blocks the loop
+        await asyncio.sleep(0)
+        return row
+
+    run = VirtualRun(fn, max_in_flight=2, timeout=2, retry=None)
+    (failure, *answers) = run.of(range(60))
+    assert answers == list(range(1, 60))
+    assert failure.kind == "timeout"
+    assert failure.elapsed < 3
+
+
+def test_answers_that_arrive_during_one_slow_iteration_are_not_late() -> None:
+    """After one slow iteration, calls whose answers have arrived get a few more iterations to return them."""
+    done: list[asyncio.Future[None]] = []
+
+    async def fn(row: int) -> int:
+        loop: Any = asyncio.get_running_loop()
+        if row == 0:
+            await asyncio.sleep(0.1)
+            loop.now += 10
+            done[0].set_result(None)
+            return row
+        done.append(loop.create_future())
+        await done[0]
+        for _ in range(3):
+            loop.now += 0.15  # other calls
+            await asyncio.sleep(0)
+        return row
+
+    run = VirtualRun(fn, max_in_flight=2, timeout=2, retry=None)
+    assert run.of([0, 1]) == [0, 1]
     assert run.numbers["timeouts"] == 0
 
 

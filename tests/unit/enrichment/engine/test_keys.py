@@ -70,6 +70,25 @@ def test_rows_after_a_failed_row_of_their_key_are_skipped() -> None:
     assert sum(isinstance(answer, RowFailure) for answer in answers) == 1
 
 
+def test_shared_answers_within_a_key_keep_its_order() -> None:
+    """Rows of one key that share the failed call of an earlier row are followed by no call of this key."""
+    called: list[str] = []
+
+    async def fn(row: str) -> str:
+        called.append(row)
+        await asyncio.sleep(1)
+        if row == "a1":
+            raise ValueError
+        return row
+
+    rows = ["a1", "b1", "a1", "a2", "b1", "b2"]
+    run = VirtualRun(fn, key="k", coalesce_by=("k", "n"), retry=None)
+    answers = run.of(chunks_of(rows, 2, key=lambda row: row[0], request=lambda row: row))
+    assert called == ["a1", "b1", "b2"]
+    kinds = [answer.kind if isinstance(answer, RowFailure) else answer for answer in answers]
+    assert kinds == ["error", "b1", "error", "skipped", "b1", "b2"]
+
+
 def test_rows_after_an_uncancellable_call_of_their_key_are_skipped() -> None:
     """After an uncancellable call, later rows with the same key are skipped, because the call may still run."""
 

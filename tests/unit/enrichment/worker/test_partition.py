@@ -403,16 +403,29 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
     assert "it uses 1/4 of the job's limits, as if 4 tasks run at a time: let executors connect to the driver" in text
 
 
+@pytest.mark.parametrize(("cost", "hints"), [(25, []), (26, ["the share of its task (25 of Budget.per_minute=100)"])])
+def test_a_call_above_the_share_of_its_task_causes_a_hint(cost: float, hints: list[str]) -> None:
+    """With an even split, a call may need more than the share of its task, so the tasks may exceed the budget."""
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 100), tasks=4)
+    # A new function, because the ledger of a function remembers the calls of earlier tasks.
+    definition = Definition(f"calls {next(_number)}", "answers", "resource", f"partition {next(_number)}")
+    plan = Plan(_twice, budget=Budget(100, cost=lambda row: cost))
+    (batch,) = Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(1, 1)]))
+    found = PartitionReport.from_bytes(batch.column(COLUMN)[0].as_py()["report"]).statistics["hints"]
+    assert len(found) == len(hints)
+    assert all(part in text for part, text in zip(hints, found, strict=True))
+
+
 def test_usage_is_counted_with_batch_size() -> None:
-    """The usage of a call is the sum over its rows. A failed row is included in its call."""
+    """The usage of a call is the sum over its rows. A failed row counts with its own estimate."""
 
     async def fn(rows: list[Any]) -> list[Any]:
         return [KeyError("row") if row.id == 3 else {"twice": 2 * row.id} for row in rows]
 
-    budget = Budget(10**6, cost=lambda row: 1, usage=lambda answer: answer["twice"])
+    budget = Budget(10**6, cost=lambda row: 1000 + row.id, usage=lambda answer: answer["twice"])
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 1e6))
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
     plan = Plan(fn, batch_size=4, budget=budget, on_failure="null", retry=None)
     made = pa.Table.from_batches(list(Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(10, 1)]))))
     counted = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"]).statistics
-    assert counted["usage"] == 2 * (sum(range(10)) - 3)
+    assert counted["usage"] == 2 * (sum(range(10)) - 3) + 1003
