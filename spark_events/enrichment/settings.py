@@ -90,6 +90,7 @@ class CircuitBreaker:
     open the breaker: while it is open, calls wait, and one call at a time probes the destination. A success closes the
     breaker. If no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer
     fails immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer.
+    With ``batch_size``, rows that fail while other rows of their call are answered do not count.
     If calls time out (or receive a 504), the destination may just be slow: in this case, it counts as down only if a
     probe also times out.
 

@@ -150,9 +150,10 @@ class CallAttempts:
                     raise
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
-        failed = self._failed(slot, error)
+        # Read the number before the attempt counts, because the attempt may have answered some rows of the call.
         used, vain, answers = 0, 0, self._counts.answers
-        seen = answers
+        failed = self._failed(slot, error)
+        seen = self._counts.answers
         try:
             while isinstance(failed, AttemptError):
                 used += not failed.verdict.throttled
@@ -239,14 +240,15 @@ class CallAttempts:
         assert error is not None
         if isinstance(error, asyncio.CancelledError):
             error = _explained(error)
-        try:
-            error, verdict = verdict_on(error, self._policy)
-        except BaseException as broken:
-            # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end the
-            # worker and leave the row without an answer.
-            error, verdict = broken, Verdict(retryable=False)
-        self._record(slot, error, verdict)
-        return AttemptError(error, verdict)
+        if not isinstance(error, AttemptError):
+            try:
+                error = AttemptError(*verdict_on(error, self._policy))
+            except BaseException as broken:
+                # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end
+                # the worker and leave the row without an answer.
+                error = AttemptError(broken, Verdict(retryable=False))
+        self._record(slot, error)
+        return error
 
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
@@ -254,11 +256,13 @@ class CallAttempts:
             return NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
         return NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
 
-    def _record(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
-        counts = self._counts
+    def _record(self, slot: Slot, failed: AttemptError) -> None:
+        counts, call = self._counts, slot.call()
+        verdict, is_partial = failed.verdict, failed.is_partial
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
-        counts.unreachable += verdict.unreachable
+        counts.partly_throttled += verdict.throttled and is_partial
+        counts.unreachable += verdict.unreachable and not is_partial
         asked = verdict.retry_after if self._retry.honor_retry_after else None
         window = self.window
         self.admission.note_answers()
@@ -266,16 +270,19 @@ class CallAttempts:
             # The destination may reject all calls in flight at once; in this case, the gate closes only once.
             counts.gate_closed += self._gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
-            if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
+            # If the destination has answered other rows of the call, an overload is not the reason.
+            if not call.is_served and (
+                window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted)
+            ):
                 self.resized()
         elif verdict.throttled and not self.admission.quota.rejected():
             self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
-            if verdict.outage:
-                self.breaker.failed(error, self._gate, slot.attempted, is_silent=verdict.timeout)
-            elif verdict.answered:
+            if verdict.outage and not call.is_served:
+                self.breaker.failed(failed.cause, self._gate, slot.attempted, is_silent=verdict.timeout)
+            elif verdict.answered or is_partial:
                 self.breaker.succeeded()
-        self.admission.leave(slot, answered=verdict.answered)
+        self.admission.leave(slot, answered=verdict.answered or is_partial)
 
     def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.

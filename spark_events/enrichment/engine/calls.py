@@ -100,9 +100,10 @@ class Call:
     Attributes:
         attempt: the number of the latest attempt, from 1.
         number: the number of the latest attempt in the reported quota; 0 if the function takes no context.
+        is_served: whether the destination has answered some rows of the call, so that it is not down.
     """
 
-    __slots__ = ("_row", "attempt", "batch", "index", "number")
+    __slots__ = ("_row", "attempt", "batch", "index", "is_served", "number")
 
     def __init__(self, batch: RowBatch, index: int, row: Any = None) -> None:
         self.batch = batch
@@ -110,6 +111,7 @@ class Call:
         self._row = row
         self.attempt = 1
         self.number = 0
+        self.is_served = False
 
     def positions(self) -> Iterable[tuple[RowBatch, int]]:
         """Return the call's rows as pairs of batch and index."""
