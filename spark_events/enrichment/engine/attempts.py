@@ -36,6 +36,9 @@ __all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
+#: After this number of attempts, a call that was rejected because of the rate no longer overtakes first attempts.
+#: Otherwise a call that the destination always rejects would take their turns.
+_OVERTAKING_ATTEMPTS = 2
 #: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
 _BUSY_SECONDS = 1.0
 
@@ -151,21 +154,20 @@ class CallAttempts:
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         # Read the number before the attempt counts, because the attempt may have answered some rows of the call.
-        used, vain, answers = 0, 0, self._counts.answers
+        used, answers = 0, self._counts.answers
         failed = self._failed(slot, error)
-        seen = self._counts.answers
         try:
             while isinstance(failed, AttemptError):
                 used += not failed.verdict.throttled
-                vain, seen = 1 if self._counts.answers > seen else vain + 1, self._counts.answers
-                pause = self._pause_after(slot, call, failed.verdict, used, vain)
+                pause = self._pause_after(slot, call, failed.verdict, used)
                 if pause is None:
                     break
                 await self._pause(slot, pause)
                 if self.admission.stopping():
                     # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
-                await self.admission.enter(slot, again=True)
+                overtakes = call.attempt < _OVERTAKING_ATTEMPTS or not failed.verdict.exceeds_rate
+                await self.admission.enter(slot, again=True, overtakes=overtakes)
                 call.attempt += 1
                 self._counts.retries += 1
                 try:
@@ -263,10 +265,12 @@ class CallAttempts:
         counts.throttled += verdict.throttled
         counts.partly_throttled += verdict.throttled and is_partial
         counts.unreachable += verdict.unreachable and not is_partial
+        call.failed(counts.answers, exceeds_rate=verdict.exceeds_rate)
+        is_singled_out = call.is_singled_out and verdict.exceeds_rate
         asked = verdict.retry_after if self._retry.honor_retry_after else None
         window = self.window
         self.admission.note_answers()
-        if asked is not None and not (verdict.crowded and self.admission.allowed.lately):
+        if asked is not None and not is_singled_out and not (verdict.crowded and self.admission.allowed.lately):
             # The destination may reject all calls in flight at once; in this case, the gate closes only once.
             counts.gate_closed += self._gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
@@ -275,7 +279,7 @@ class CallAttempts:
                 window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted)
             ):
                 self.resized()
-        elif verdict.throttled and not self.admission.quota.rejected():
+        elif verdict.throttled and not is_singled_out and not self.admission.quota.rejected():
             self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
             if verdict.outage and not call.is_served:
@@ -284,7 +288,7 @@ class CallAttempts:
                 self.breaker.succeeded()
         self.admission.leave(slot, answered=verdict.answered or is_partial)
 
-    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
+    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.
 
         Args:
@@ -292,7 +296,6 @@ class CallAttempts:
             call: the call.
             verdict: the verdict on its last attempt.
             used: the number of the call's attempts that count; rejections by a busy destination do not count.
-            vain: the number of the call's attempts since the destination last answered any call.
         """
         if not verdict.retryable or used >= self._retry.attempts:
             return None
@@ -300,7 +303,7 @@ class CallAttempts:
         if verdict.throttled and self._counts.answers:
             # The destination can accept the call again as soon as other calls are complete.
             wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
-            pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
+            pause = min(pause, wait * 2.0 ** min(call.vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.
