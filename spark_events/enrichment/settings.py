@@ -49,7 +49,7 @@ class Retry:
         on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
             model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
-            by the worker process for that time.
+            by the worker process for that time. While the destination answers other calls, a 5xx pauses only its row.
 
     Raises:
         InvalidPlanError: when a value is invalid.

@@ -275,6 +275,44 @@ def test_rows_that_are_always_rejected_do_not_fail_the_others(
     assert last < most
 
 
+@pytest.mark.parametrize("status", [502, 503, 504, 529])
+def test_the_delay_of_an_overloaded_backend_applies_to_its_row(status: int) -> None:
+    """While other calls are answered, Retry-After of a 5xx delays only its row: a load balancer has other backends."""
+    times: dict[int, list[float]] = {}
+
+    async def fn(row: int, ctx: Any) -> int:
+        times.setdefault(row, []).append(virtual_now())
+        await asyncio.sleep(0.01)
+        if row % 10 == 5 and ctx.attempt == 1:
+            raise StatusError(status, **{"Retry-After": "5"})
+        return row
+
+    run = VirtualRun(fn, max_in_flight=20)
+    assert run.of(range(200)) == list(range(200))
+    assert min(times[row][1] - times[row][0] for row in range(5, 200, 10)) >= 5
+    assert run.numbers["gate_closed"] == 0
+    assert run.seconds < 6
+
+
+@pytest.mark.parametrize("status", [502, 503, 504, 529])
+def test_the_delay_of_a_service_that_answers_no_call_applies_to_all_rows(status: int) -> None:
+    """If no call was answered in the last second, Retry-After of a 5xx delays all calls."""
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        begun.append(virtual_now())
+        if 5 <= virtual_now() < 10:
+            await asyncio.sleep(1.5)
+            raise StatusError(status, **{"Retry-After": "20"})
+        await asyncio.sleep(0.3)
+        return row
+
+    run = VirtualRun(fn, max_in_flight=4)
+    assert run.of(range(100)) == list(range(100))
+    assert not [moment for moment in begun if 7 < moment < 26]
+    assert run.numbers["gate_closed"] == 1
+
+
 def test_calls_rejected_together_count_as_one_delay() -> None:
     """If the destination rejects several calls in flight, these rejections cause one delay."""
     together = asyncio.Event()
