@@ -235,6 +235,7 @@ class CallAttempts:
         if why is not None and error is None:
             self._counts.swallowed += 1
         if why == "down":
+            self._counts.unreachable += 1
             self.admission.leave(slot)
             return self.admission.refused()
         if why == "timeout":
