@@ -49,7 +49,7 @@ class Retry:
         on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
             model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
-            by the worker process for that time.
+            by the worker process for that time. While the destination answers other calls, a 5xx pauses only its row.
 
     Raises:
         InvalidPlanError: when a value is invalid.
@@ -90,6 +90,7 @@ class CircuitBreaker:
     open the breaker: while it is open, calls wait, and one call at a time probes the destination. A success closes the
     breaker. If no probe succeeds within ``give_up_after``, the destination is down, and every row without an answer
     fails immediately. Connection errors, timeouts and 5xx count as failures; a rejection (4xx, 503, 529) is an answer.
+    With ``batch_size``, rows that fail while other rows of their call are answered do not count.
     If calls time out (or receive a 504), the destination may just be slow: in this case, it counts as down only if a
     probe also times out.
 

@@ -157,7 +157,8 @@ RATES = {
     "slower calls": (Service(rate=((0, 1000),), latency=((0, 0.1),)), 10000, 1000),
     "and a capacity": (Service(rate=((0, 200),), capacity=TWENTY), 2000, 200),
     "raised": (Service(rate=((0, 100), (5, 400))), 3000, 240),
-    "lowered": (Service(rate=((0, 400), (5, 100)), retry_after=1), 3000, 230),
+    "lowered": (Service(rate=((0, 400), (5, 100))), 3000, 230),
+    "lowered, header": (Service(rate=((0, 400), (5, 100)), retry_after=1), 3000, 230),
 }
 
 

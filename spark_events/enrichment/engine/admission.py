@@ -83,10 +83,15 @@ class Admission:
             return self.share.lacking
         return "" if self.rate is None else "rate_limit"
 
-    async def enter(self, slot: Slot, *, again: bool) -> float:
+    async def enter(self, slot: Slot, *, again: bool, overtakes: bool = False) -> float:
         """Wait for the gate, the quota and the rate limits.
 
         Before the first attempt, only the wait for the gate counts against ``total_timeout``.
+
+        Args:
+            slot: the worker.
+            again: whether the attempt is a retry.
+            overtakes: whether the attempt has priority over first attempts.
 
         Returns:
             The seconds of waiting that do not count.
@@ -102,7 +107,7 @@ class Admission:
                 self.window.is_idle = True
                 self._check_pause(self.gate.until, final + held)
                 slot.deadline = final + held
-                slot.passed = await self.gate.enter(again=again)
+                slot.passed = await self.gate.enter(again=overtakes)
             slot.deadline = final if again else math.inf
             waited = 0.0
             while self.quota.limits and not slot.is_reserved:
@@ -110,14 +115,14 @@ class Admission:
                 if not slot.is_reserved:
                     self.release(slot)
                     self._check_pause(self.quota.pause_until, final + held + (0.0 if again else waited))
-                    waited += await self._timed(self._wait_for_quota(slot, again=again), _NO_WAIT)
+                    waited += await self._timed(self._wait_for_quota(slot, again=overtakes), _NO_WAIT)
             if self.allowed.limits and not is_spaced:
                 is_spaced = True
-                waited += await self._timed(self.allowed.wait(again=again), _NO_WAIT)
+                waited += await self._timed(self.allowed.wait(again=overtakes), _NO_WAIT)
             if self.rate is not None:
                 waited += await self._timed(self.rate.wait(), _NO_WAIT)
             if self.share is not None and slot.grant is None:
-                waited += await self._timed(self._wait_for_share(slot, self.share, again=again), _LEASE_WAIT)
+                waited += await self._timed(self._wait_for_share(slot, self.share, again=overtakes), _LEASE_WAIT)
             held += 0.0 if again else waited
             slot.deadline = math.inf
             if self.stopping():

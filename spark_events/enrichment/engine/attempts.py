@@ -36,6 +36,9 @@ __all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
 _MOST_DOUBLINGS = 64
+#: After this number of attempts, a call that was rejected because of the rate no longer overtakes first attempts.
+#: Otherwise a call that the destination always rejects would take their turns.
+_OVERTAKING_ATTEMPTS = 2
 #: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
 _BUSY_SECONDS = 1.0
 
@@ -150,21 +153,21 @@ class CallAttempts:
                     raise
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
+        # Read the number before the attempt counts, because the attempt may have answered some rows of the call.
+        used, answers = 0, self._counts.answers
         failed = self._failed(slot, error)
-        used, vain, answers = 0, 0, self._counts.answers
-        seen = answers
         try:
             while isinstance(failed, AttemptError):
                 used += not failed.verdict.throttled
-                vain, seen = 1 if self._counts.answers > seen else vain + 1, self._counts.answers
-                pause = self._pause_after(slot, call, failed.verdict, used, vain)
+                pause = self._pause_after(slot, call, failed.verdict, used)
                 if pause is None:
                     break
                 await self._pause(slot, pause)
                 if self.admission.stopping():
                     # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
-                await self.admission.enter(slot, again=True)
+                overtakes = call.attempt < _OVERTAKING_ATTEMPTS or not failed.verdict.exceeds_rate
+                await self.admission.enter(slot, again=True, overtakes=overtakes)
                 call.attempt += 1
                 self._counts.retries += 1
                 try:
@@ -232,6 +235,7 @@ class CallAttempts:
         if why is not None and error is None:
             self._counts.swallowed += 1
         if why == "down":
+            self._counts.unreachable += 1
             self.admission.leave(slot)
             return self.admission.refused()
         if why == "timeout":
@@ -239,14 +243,15 @@ class CallAttempts:
         assert error is not None
         if isinstance(error, asyncio.CancelledError):
             error = _explained(error)
-        try:
-            error, verdict = verdict_on(error, self._policy)
-        except BaseException as broken:
-            # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end the
-            # worker and leave the row without an answer.
-            error, verdict = broken, Verdict(retryable=False)
-        self._record(slot, error, verdict)
-        return AttemptError(error, verdict)
+        if not isinstance(error, AttemptError):
+            try:
+                error = AttemptError(*verdict_on(error, self._policy))
+            except BaseException as broken:
+                # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end
+                # the worker and leave the row without an answer.
+                error = AttemptError(broken, Verdict(retryable=False))
+        self._record(slot, error)
+        return error
 
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
@@ -254,30 +259,38 @@ class CallAttempts:
             return NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
         return NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
 
-    def _record(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
-        counts = self._counts
+    def _record(self, slot: Slot, failed: AttemptError) -> None:
+        counts, call = self._counts, slot.call()
+        verdict, is_partial = failed.verdict, failed.is_partial
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
-        counts.unreachable += verdict.unreachable
+        counts.partly_throttled += verdict.throttled and is_partial
+        counts.unreachable += verdict.unreachable and not is_partial
+        call.failed(counts.answers, exceeds_rate=verdict.exceeds_rate)
+        is_singled_out = call.is_singled_out and verdict.exceeds_rate
         asked = verdict.retry_after if self._retry.honor_retry_after else None
         window = self.window
         self.admission.note_answers()
-        if asked is not None and not (verdict.crowded and self.admission.allowed.lately):
+        if asked is not None and not is_singled_out and not (verdict.crowded and self.admission.allowed.lately):
+            # Otherwise only this call waits: one backend may be overloaded, and if all are, soon every call waits.
             # The destination may reject all calls in flight at once; in this case, the gate closes only once.
             counts.gate_closed += self._gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:
-            if window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted):
+            # If the destination has answered other rows of the call, an overload is not the reason.
+            if not call.is_served and (
+                window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted)
+            ):
                 self.resized()
-        elif verdict.throttled and not self.admission.quota.rejected():
+        elif verdict.throttled and not is_singled_out and not self.admission.quota.rejected():
             self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
-            if verdict.outage:
-                self.breaker.failed(error, self._gate, slot.attempted, is_silent=verdict.timeout)
-            elif verdict.answered:
+            if verdict.outage and not call.is_served:
+                self.breaker.failed(failed.cause, self._gate, slot.attempted, is_silent=verdict.timeout)
+            elif verdict.answered or is_partial:
                 self.breaker.succeeded()
-        self.admission.leave(slot, answered=verdict.answered)
+        self.admission.leave(slot, answered=verdict.answered or is_partial)
 
-    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int, vain: int) -> float | None:
+    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int) -> float | None:
         """Return the pause in seconds before the next attempt, or None if there is no next attempt.
 
         Args:
@@ -285,7 +298,6 @@ class CallAttempts:
             call: the call.
             verdict: the verdict on its last attempt.
             used: the number of the call's attempts that count; rejections by a busy destination do not count.
-            vain: the number of the call's attempts since the destination last answered any call.
         """
         if not verdict.retryable or used >= self._retry.attempts:
             return None
@@ -293,7 +305,7 @@ class CallAttempts:
         if verdict.throttled and self._counts.answers:
             # The destination can accept the call again as soon as other calls are complete.
             wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
-            pause = min(pause, wait * 2.0 ** min(vain - 1, _MOST_DOUBLINGS))
+            pause = min(pause, wait * 2.0 ** min(call.vain - 1, _MOST_DOUBLINGS))
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.

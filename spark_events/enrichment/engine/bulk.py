@@ -95,7 +95,8 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
 def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
     """Return the check for multi-row calls.
 
-    Each row needs one result, in order; a result that is an exception fails only its row.
+    Each row needs one result, in order; a result that is an exception fails only its row. If the destination has
+    answered other rows of the call, such a failure is no sign of an outage or of an overload.
     """
     accept_row = accept_one(retry, check)
 
@@ -121,23 +122,27 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         # Change the call only after all results are checked; otherwise a row could get both an answer and a failure.
         answers: list[tuple[RowBatch, int, Any]] = []
         left: list[tuple[RowBatch, int, RowFailure]] = []
-        first: BaseException | None = None
+        first: AttemptError | None = None
+        is_partial = False
         elapsed = time.monotonic() - began
         for (batch, index), result in zip(positions, results, strict=True):
             wrong = judged(call, result, began)
             if not isinstance(wrong, AttemptError):
+                is_partial = True
                 answers.append((batch, index, wrong))
                 continue
+            is_partial |= wrong.verdict.answered and not wrong.verdict.throttled
             failure = failure_of(wrong, call.attempt, elapsed)
             if wrong.verdict.retryable:
                 left.append((batch, index, failure))
-                first = first or wrong.cause
+                first = first or wrong
             else:
                 answers.append((batch, index, failure))
         call.answers += answers
         call.narrow(left)
+        call.is_served |= is_partial
         if first is not None:
-            raise first
+            raise AttemptError(first.cause, first.verdict, is_partial=is_partial)
         return None
 
     return accept

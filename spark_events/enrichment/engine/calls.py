@@ -58,6 +58,8 @@ class Part:
     rows: Sequence[int]
 
 
+#: Number of attempts after which a rejected call may itself be the reason for its rejections.
+_SUSPICIOUS_ATTEMPTS = 3
 #: Placeholder for a pending answer.
 PENDING: Final = object()
 
@@ -100,16 +102,34 @@ class Call:
     Attributes:
         attempt: the number of the latest attempt, from 1.
         number: the number of the latest attempt in the reported quota; 0 if the function takes no context.
+        is_served: whether the destination has answered some rows of the call, so that it is not down.
+        is_singled_out: whether the destination has rejected the call repeatedly because of the rate, but has answered
+            other calls meanwhile. The rejections then show nothing about the rate.
+        vain: number of failed attempts since the destination last answered another call; if the call is singled out,
+            such answers do not count.
     """
 
-    __slots__ = ("_row", "attempt", "batch", "index", "number")
+    __slots__ = ("_answers", "_row", "attempt", "batch", "index", "is_served", "is_singled_out", "number", "vain")
 
     def __init__(self, batch: RowBatch, index: int, row: Any = None) -> None:
         self.batch = batch
         self.index = index
         self._row = row
         self.attempt = 1
-        self.number = 0
+        self.number = self.vain = 0
+        self.is_served = self.is_singled_out = False
+        self._answers = 0
+
+    def failed(self, answers: int, *, exceeds_rate: bool) -> None:
+        """Record a failed attempt.
+
+        Args:
+            answers: number of attempts of all calls that the destination has answered so far.
+            exceeds_rate: whether the destination rejected the attempt because of the rate.
+        """
+        is_answering, self._answers = answers > self._answers, answers
+        self.is_singled_out |= exceeds_rate and is_answering and self.attempt >= _SUSPICIOUS_ATTEMPTS
+        self.vain = 1 if is_answering and not self.is_singled_out else self.vain + 1
 
     def positions(self) -> Iterable[tuple[RowBatch, int]]:
         """Return the call's rows as pairs of batch and index."""

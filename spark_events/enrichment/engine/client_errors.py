@@ -40,6 +40,11 @@ class Verdict:
     unreachable: bool = False
     retry_after: float | None = None
 
+    @property
+    def exceeds_rate(self) -> bool:
+        """Whether the destination rejected the call because too many calls arrive per second."""
+        return self.throttled and not self.crowded
+
 
 DOWN: Final = Verdict(retryable=True, outage=True, unreachable=True)
 SILENT: Final = Verdict(retryable=True, timeout=True, outage=True, unreachable=True)

@@ -89,11 +89,18 @@ _NAMES: dict[Kind, str] = {"circuit-open": "CircuitOpenError", "throttled": "Thr
 
 
 class AttemptError(Exception):
-    """A failed attempt with its verdict."""
+    """A failed attempt with its verdict.
 
-    def __init__(self, cause: BaseException, verdict: Verdict) -> None:
+    Args:
+        cause: the decisive exception.
+        verdict: the verdict on this exception.
+        is_partial: whether the destination answered other rows of the call in the same attempt.
+    """
+
+    def __init__(self, cause: BaseException, verdict: Verdict, *, is_partial: bool = False) -> None:
         self.cause = cause
         self.verdict = verdict
+        self.is_partial = is_partial
 
 
 class EndError(Exception):

@@ -414,6 +414,7 @@ class Pool:
         counts = self._counts
         counts.abandoned += 1
         counts.timeouts += slot.why == "timeout"
+        counts.unreachable += 1
         counts.end(self._clock() - slot.attempted)
         self._admission.leave(slot)
         if slot.task is not None:

@@ -85,7 +85,9 @@ class EngineCounts:
         failures: failed rows by type of their last failure.
         kinds: failed rows by kind.
         blocked: seconds for which the loop was blocked, by code line.
-        unreachable: attempts that did not reach the destination, or received no answer from it.
+        partly_throttled: the part of ``throttled`` in which the destination answered other rows of the call.
+        unreachable: attempts that did not reach the destination, or received no answer from it, even because the engine
+            cancelled them.
         hints: number of tasks by warning, for the driver's log.
         windows: seconds by size of the window.
         limited: seconds by the cause that limited the calls in flight, see :func:`counted`.
@@ -105,7 +107,7 @@ class EngineCounts:
         self.failures: defaultdict[str, int] = defaultdict(int)
         self.kinds: defaultdict[str, int] = defaultdict(int)
         self.blocked: dict[str, float] = {}
-        self.unreachable = 0
+        self.unreachable = self.partly_throttled = 0
         self.hints: dict[str, int] = {}
         self.windows: defaultdict[int, float] = defaultdict(float)
         self.limited: defaultdict[str, float] = defaultdict(float)
@@ -142,7 +144,7 @@ class EngineCounts:
     @property
     def answers(self) -> int:
         """Number of attempts that the destination answered and did not reject."""
-        return self.begun - self.flying - self.unreachable - self.throttled
+        return self.begun - self.flying - self.unreachable - self.throttled + self.partly_throttled
 
     @property
     def only_unreachable(self) -> bool:

@@ -1,14 +1,21 @@
-"""Tests of the queue of bulk calls: which rows may start a call, and which rows wait."""
+"""Tests of bulk calls: the queue of their rows, and the effect of failed rows on later calls."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
 from enrich_engine import chunks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_service import RejectedError
+from virtual_engine import VirtualRun, virtual_now
 
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Groups
 from spark_events.enrichment.engine.calls import GroupCall, RowBatch
+from spark_events.enrichment.engine.failure import RowFailure
 
 SIZE = 4
 
@@ -68,3 +75,60 @@ def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
     assert all(len(call) <= SIZE for call in calls)
     assert len(notified) == len(calls)
     assert (groups.waiting, groups.held) == (0, 0)
+
+
+def failed_rows(answers: list[Any]) -> list[int]:
+    return [row for row, answer in enumerate(answers) if isinstance(answer, RowFailure)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RejectedError(500), RejectedError(503), RejectedError(429), TimeoutError(), ConnectionError()],
+    ids=["500", "503", "429", "timeout", "connection"],
+)
+def test_a_failed_row_of_an_answered_call_is_no_outage(error: Exception) -> None:
+    """If each call has a row that always fails, all other rows are answered, and the calls in flight do not change."""
+
+    async def fn(rows: list[int]) -> list[Any]:
+        await asyncio.sleep(0.03)
+        return [error if row % 50 == 7 else row for row in rows]
+
+    run = VirtualRun(fn, batch_size=50, total_timeout=10)
+    answers = run.of(range(5000))
+    assert failed_rows(answers) == list(range(7, 5000, 50))
+    assert min(run.numbers["windows"]) == 20
+
+
+@pytest.mark.parametrize("answered", [0, 20])
+def test_a_destination_that_stops_answering_is_down(answered: int) -> None:
+    """If all rows of the calls fail, the destination counts as down, even if calls were answered in part before."""
+
+    async def fn(rows: list[int]) -> list[Any]:
+        await asyncio.sleep(0.03)
+        return [row if row < 50 * answered and row % 50 else ConnectionError("refused") for row in rows]
+
+    run = VirtualRun(fn, batch_size=50)
+    answers = run.of(range(50_000))
+    assert {answer.kind for answer in answers[-1000:]} == {"circuit-open"}
+    assert run.seconds < 15
+    assert run.numbers["attempts"] < 400
+
+
+def test_rejected_rows_lower_the_rate() -> None:
+    """If the service rejects rows above its rate, and answers the other rows of the call, the calls slow down."""
+    tokens, filled, rejected = 1000.0, 0.0, 0
+
+    async def fn(rows: list[int]) -> list[Any]:
+        nonlocal tokens, filled, rejected
+        now = virtual_now()
+        tokens, filled = min(1000.0, tokens + 1000 * (now - filled)), now
+        accepted = min(len(rows), int(tokens))
+        tokens -= accepted
+        rejected += len(rows) - accepted
+        await asyncio.sleep(0.03)
+        return [*rows[:accepted], *[RejectedError(429)] * (len(rows) - accepted)]
+
+    run = VirtualRun(fn, batch_size=25)
+    assert run.of(range(20_000)) == list(range(20_000))
+    assert run.seconds < 22
+    assert rejected < 0.5 * 20_000

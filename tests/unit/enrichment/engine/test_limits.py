@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import email.utils
 import itertools
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -244,6 +245,72 @@ def test_a_retry_after_of_zero_does_not_shorten_the_back_off(retry_after: str) -
     (failure,) = VirtualRun(fn, retry=Retry(initial=0.2, jitter=0), timeout=1, total_timeout=1).of([0])
     assert (failure.kind, failure.attempts) == ("throttled", 3)
     assert [times[1] - times[0], times[2] - times[1]] == pytest.approx([0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("rejected", "headers", "most"), [(5, {}, 20), (50, {}, 500), (1, {"Retry-After": "1"}, 30)], ids=str
+)
+def test_rows_that_are_always_rejected_do_not_fail_the_others(
+    rejected: int, headers: dict[str, str], most: float
+) -> None:
+    """Rows that the service always rejects neither fail the other rows nor delay them for their whole total timeout.
+
+    Regression: these rows overtook the others and lowered the rate of all. With one such row and Retry-After, up to 800
+    other rows failed; with 50 such rows, the last other row was answered after 1,300 to 7,600 s.
+    """
+    random.seed(0)
+    bad = set(random.sample(range(5000), rejected))
+    last = 0.0
+
+    async def fn(row: int) -> int:
+        nonlocal last
+        await asyncio.sleep(0.03)
+        if row in bad:
+            raise StatusError(429, **headers)
+        last = virtual_now()
+        return row
+
+    answers = VirtualRun(fn).of(range(5000))
+    assert {row for row, answer in enumerate(answers) if isinstance(answer, RowFailure)} == bad
+    assert last < most
+
+
+@pytest.mark.parametrize("status", [502, 503, 504, 529])
+def test_the_delay_of_an_overloaded_backend_applies_to_its_row(status: int) -> None:
+    """While other calls are answered, Retry-After of a 5xx delays only its row: a load balancer has other backends."""
+    times: dict[int, list[float]] = {}
+
+    async def fn(row: int, ctx: Any) -> int:
+        times.setdefault(row, []).append(virtual_now())
+        await asyncio.sleep(0.01)
+        if row % 10 == 5 and ctx.attempt == 1:
+            raise StatusError(status, **{"Retry-After": "5"})
+        return row
+
+    run = VirtualRun(fn, max_in_flight=20)
+    assert run.of(range(200)) == list(range(200))
+    assert min(times[row][1] - times[row][0] for row in range(5, 200, 10)) >= 5
+    assert run.numbers["gate_closed"] == 0
+    assert run.seconds < 6
+
+
+@pytest.mark.parametrize("status", [502, 503, 504, 529])
+def test_the_delay_of_a_service_that_answers_no_call_applies_to_all_rows(status: int) -> None:
+    """If no call was answered in the last second, Retry-After of a 5xx delays all calls."""
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        begun.append(virtual_now())
+        if 5 <= virtual_now() < 10:
+            await asyncio.sleep(1.5)
+            raise StatusError(status, **{"Retry-After": "20"})
+        await asyncio.sleep(0.3)
+        return row
+
+    run = VirtualRun(fn, max_in_flight=4)
+    assert run.of(range(100)) == list(range(100))
+    assert not [moment for moment in begun if 7 < moment < 26]
+    assert run.numbers["gate_closed"] == 1
 
 
 def test_calls_rejected_together_count_as_one_delay() -> None:

@@ -17,7 +17,7 @@ from enrich_engine import Run, chunks_of, definition
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.engine.resources import Resources
-from spark_events.enrichment.settings import Cache, Retry
+from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
 
@@ -101,6 +101,35 @@ def test_a_resource_without_any_answer_is_opened_again() -> None:
     failures = Run(breaks, resource=opener, made=made, retry=AT_ONCE).of([1, 2])
     assert {failure.type for failure in failures} == {"ConnectionResetError"}
     assert Run(breaks, resource=opener, made=made, retry=AT_ONCE).of([1, 2]) == ["resource 2"] * 2
+
+
+@pytest.mark.parametrize("hangs", ["until cancelled", "longer"])
+def test_a_resource_whose_calls_the_breaker_cancels_is_opened_again(hangs: str) -> None:
+    """Calls that the circuit breaker cancels have no answer, so the next task opens the resource again.
+
+    Regression: such calls counted as answered, and later tasks used the broken resource again.
+    """
+    opener, made = Opener(), definition()
+
+    async def breaks(row: int, ctx: Any) -> str:
+        if ctx.resource != "resource 1":
+            return str(ctx.resource)
+        if row:
+            raise ConnectionResetError
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if hangs == "longer":
+                await asyncio.sleep(1.5)
+            raise
+        raise AssertionError
+
+    breaker = CircuitBreaker(failures=2, give_up_after=0.05)
+    failures = Run(breaks, resource=opener, made=made, circuit_breaker=breaker, retry=AT_ONCE).of([0, 1])
+    assert {failure.kind for failure in failures} <= {"circuit-open", "error"}
+    assert failures[0].kind == "circuit-open"
+    made = definition(resource=made.resource)
+    assert Run(breaks, resource=opener, made=made, timeout=1, retry=None).of([0, 1]) == ["resource 2"] * 2
 
 
 def test_opening_is_retried_like_calls() -> None:
