@@ -327,7 +327,8 @@ class Cache:
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
         version: part of the keys in ``store``. The functions' code is not part of the keys: if a code change affects
             the answers, change the version.
-        timeout: seconds for one access to ``store``; afterwards, the engine calls the service.
+        timeout: seconds for one access to ``store``; afterwards, the engine calls the service. Opening the store may
+            take 2 s if ``timeout`` is shorter.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.

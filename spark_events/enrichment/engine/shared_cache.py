@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 #: After an error, no task of the worker process accesses the store for this time, in seconds.
 _PAUSE_SECONDS = 5.0
+#: Minimum time limit for opening the store, in seconds; opening may import a library.
 _OPEN_SECONDS = 2.0
 _MOST_WRITTEN = 500
 #: Maximum number of answers that wait for a write; beyond this number, the oldest answer is dropped.
@@ -82,6 +83,7 @@ class SharedCache:
         assert cache.store is not None
         self._open_it = cache.store
         self._cache = cache
+        self._open_seconds = max(_OPEN_SECONDS, cache.timeout)
         # Two enrichments with the same function may have different stores.
         self._place = (definition, cache.store)
         self._prefix = f"{cache.version}:{definition}:"
@@ -202,12 +204,12 @@ class SharedCache:
         if self._is_paused:
             return False
         if self._store is None:
-            self._store = await self._bounded("opening", self._opened, _OPEN_SECONDS)
+            self._store = await self._bounded("opening", self._opened, self._open_seconds)
         return self._store is not None
 
     async def _opened(self) -> Any:
         self._codec = self._make_codec()
-        return await self._resources.acquire(self._place, self._open_it, _OPEN_SECONDS)
+        return await self._resources.acquire(self._place, self._open_it, self._open_seconds)
 
     async def _bounded(self, what: str, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T | None:
         """Return the result of an access; None after an error or the time limit.

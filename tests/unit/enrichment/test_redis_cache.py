@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+import virtual_time
 from redis_server import redis_server
 
 from spark_events import Cache, InvalidPlanError, RedisCache
@@ -251,6 +252,30 @@ def test_writes_do_not_open_the_store() -> None:
 
     asyncio.run(access())
     assert opened == 1
+
+
+@pytest.mark.parametrize(("timeout", "errors"), [(0.5, 1), (10.0, 0)])
+def test_a_store_may_take_two_seconds_to_open_or_the_timeout(timeout: float, errors: int) -> None:
+    """Opening a store that takes 3 s fails with the default timeout, and succeeds with a longer one."""
+    counts = EngineCounts()
+
+    @contextlib.asynccontextmanager
+    async def opens() -> AsyncIterator[Odd]:
+        await asyncio.sleep(3)
+        yield Odd("")
+
+    async def access() -> None:
+        batch = RowBatch(Chunk([1], str, 8, requests=[1]), 0.0, RowBuffer(9, 9, 9, lambda: None))
+        looked_up, resources = asyncio.Event(), Resources(idle_seconds=0.0)
+        codec, store = AnswerCodec(SCHEMA, lambda _: None), Cache(store=opens, timeout=timeout)
+        cache = SharedCache(store, "a", lambda: codec, resources, Pause(), counts, lambda *_: looked_up.set())
+        cache.look_up(batch, [0])
+        await looked_up.wait()
+        await cache.close(flush=True)
+        await resources.close()
+
+    virtual_time.run(access())
+    assert counts.cache_errors == errors
 
 
 def test_answers_of_every_type_survive() -> None:
