@@ -33,6 +33,10 @@ own=$jars
 if [[ $SPARK_HOME/jars -ef $jars ]]; then
     own=$SPARK_HOME/jars
 fi
+# YARN passes the class path of a container in this variable.
+if [[ :${CLASSPATH:-}: == *":$own/*:"* ]]; then
+    set -- -cp "$CLASSPATH" "$@"
+fi
 while (($#)); do
     if [[ $1 == -cp && :$2: == *":$own/*:"* ]]; then
         others=:$2:
