@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from spark_events._version import __version__
-from spark_events.bridge.acknowledgements import Acknowledgements, Answers
+from spark_events.bridge.acknowledgements import Acknowledgements, MessageWriter
 from spark_events.bridge.records import (
     PROTOCOL,
     ApplicationEnd,
@@ -88,7 +88,7 @@ class DriverSession:
 
     Args:
         source: the source of records.
-        answers: sends acknowledgements and other answers to the driver.
+        messages: sends acknowledgements and other messages to the driver.
         is_driver_gone: returns whether the driver has died; called if the source closes without a goodbye message.
         own: factories, by name, of reporters that are not configured by settings.
         choose: selects the settings to use from the settings that the driver sends.
@@ -104,7 +104,7 @@ class DriverSession:
     def __init__(
         self,
         source: RecordSource,
-        answers: Answers,
+        messages: MessageWriter,
         is_driver_gone: Callable[[], bool],
         *,
         own: Mapping[str, Callable[[], Reporter]] | None = None,
@@ -116,7 +116,7 @@ class DriverSession:
     ) -> None:
         self.driver = 0
         self._source = source
-        self._answers = answers
+        self._messages = messages
         self._is_driver_gone = is_driver_gone
         self._own = own or {}
         self._choose = choose
@@ -139,9 +139,9 @@ class DriverSession:
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
-        self._acknowledgements = Acknowledgements(answers, 1, 1)
+        self._acknowledgements = Acknowledgements(messages, 1, 1)
         self._max_weight = self._slice = 1
-        self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
+        self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: messages.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
         """Read the driver's first line and start the reporters.
@@ -185,7 +185,7 @@ class DriverSession:
         )
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first, misses_records=hello.dropped > 0)
-        self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
+        self._acknowledgements = Acknowledgements(self._messages, first, self._pipeline.queue_size)
         self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
         self._slice = max(1, min(_SLICE, self._pipeline.queue_size // 4))
         self._predecessors = Predecessors(
@@ -201,7 +201,7 @@ class DriverSession:
         self._report_breakers_before()
         samples = self._pipeline.translation.deadline.watches_queries
         awaited = self._pipeline.awaited()
-        self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=awaited, samples=samples)
+        self._messages.send("ready", version=__version__, pid=os.getpid(), awaited=awaited, samples=samples)
         self._first = lines[1:]
         return True
 
@@ -275,7 +275,7 @@ class DriverSession:
             self._dispatch([Entry(record, event) for event in events])
             question = self._translator.deadlines.take_question()
             if question is not None:
-                self._answers.send("inspect", **question)
+                self._messages.send("inspect", **question)
 
     def _predecessor_lost(self, event: Event) -> None:
         """Make the session report the loss of an earlier run; thread-safe."""
@@ -416,7 +416,7 @@ class DriverSession:
         """Send reading progress to the driver, even while a reporter delays the acknowledgements."""
         if self._last_record != self._reported_read:
             self._reported_read = self._last_record
-            self._answers.send("read", through=self._reported_read)
+            self._messages.send("read", through=self._reported_read)
 
     def _finish(self) -> None:
         if self._goodbye is not None:
@@ -425,7 +425,7 @@ class DriverSession:
             patience = self._pipeline.config.shutdown_timeout
             self._report_loss()
         record = self._record
-        self._dispatch([Entry(record, event) for event in self._translator.settle()])
+        self._dispatch([Entry(record, event) for event in self._translator.decide()])
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import NoReturn
 
-from spark_events.bridge.acknowledgements import Answers
+from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
 from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
@@ -32,16 +32,16 @@ _DEATH_SECONDS = 1.0
 class _DriverLog(LogLines):
     """Log handler that sends the sidecar's log lines to the driver's log."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, messages: MessageWriter) -> None:
         super().__init__()
-        self._answers = answers
+        self._messages = messages
 
     def write(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
             # This line is an event from a log reporter and not a message from the sidecar.
-            self._answers.send("event", level=severity_of(level), message=line)
+            self._messages.send("event", level=severity_of(level), message=line)
         else:
-            self._answers.send("log", level=logging.getLevelName(level), message=line)
+            self._messages.send("log", level=logging.getLevelName(level), message=line)
 
 
 def _create_process_group() -> None:
@@ -71,15 +71,15 @@ def main() -> NoReturn:
     _create_process_group()
     sys.setswitchinterval(SWITCH_SECONDS)
     records, replies = take_standard_streams()
-    answers = Answers(line_writer(replies))
-    driver_log = _DriverLog(answers)
+    messages = MessageWriter(line_writer(replies))
+    driver_log = _DriverLog(messages)
     driver_log.connect()
     code = 0
     program: PythonProgram | None = None
     try:
         session = DriverSession(
             RecordPipe(records),
-            answers,
+            messages,
             lambda: _has_exited(session.driver or parent),
             log=driver_log,
             amend=lambda record: record if program is None else program.amend(record),
@@ -88,10 +88,10 @@ def main() -> NoReturn:
             program = PythonProgram.of(session.driver or parent)
             session.run()
     except ConfigError as error:
-        answers.send("refused", reason="; ".join(error.problems))
+        messages.send("refused", reason="; ".join(error.problems))
         code = 2
     except ProtocolError as error:
-        answers.send("refused", reason=str(error))
+        messages.send("refused", reason=str(error))
         code = 2
     except BaseException:
         _LOG.exception("a defect ended the sidecar; report this")

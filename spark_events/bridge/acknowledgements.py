@@ -1,4 +1,4 @@
-"""Answers to the driver, as lines of JSON: acknowledgements of records, statistics and log lines."""
+"""Messages to the driver, as lines of JSON: acknowledgements of records, statistics, questions and log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from spark_events.event.text import plain
 
 
-class Answers:
+class MessageWriter:
     """Send lines to the driver; thread-safe.
 
     Args:
@@ -45,7 +45,7 @@ class Answers:
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (self._acknowledged, sequence))
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send any other answer; lone surrogates in strings, for example in file names, are replaced."""
+        """Send any other message; lone surrogates in strings, for example in file names, are replaced."""
         plain_fields = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
             self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")
@@ -62,13 +62,13 @@ class Acknowledgements:
     sends the unacknowledged records to a new sidecar, which assigns the same numbers to the events.
 
     Args:
-        answers: sends the acknowledgements.
+        messages: sends the acknowledgements.
         next_sequence: the number of the first event.
         most: maximum number of records with events that the driver keeps; it cannot resend older records.
     """
 
-    def __init__(self, answers: Answers, next_sequence: int, most: int) -> None:
-        self._answers = answers
+    def __init__(self, messages: MessageWriter, next_sequence: int, most: int) -> None:
+        self._messages = messages
         self._lock = threading.Lock()
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = self._last_sequence = next_sequence
@@ -105,7 +105,7 @@ class Acknowledgements:
         if self._next_sequence - self._sent_sequence >= _STEP:
             # No record can be acknowledged, but a new sidecar must not use these event numbers again.
             self._sent_sequence = self._next_sequence
-            self._answers.renumber(self._next_sequence)
+            self._messages.renumber(self._next_sequence)
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
         """Acknowledge records whose events are settled; thread-safe.
@@ -123,8 +123,8 @@ class Acknowledgements:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
-            if self._answers.acknowledge(through, self._next_sequence):
+            if self._messages.acknowledge(through, self._next_sequence):
                 self._sent_sequence = self._next_sequence
             if answered > max(self._answered, through):
                 self._answered = answered
-                self._answers.send("answered", through=answered)
+                self._messages.send("answered", through=answered)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.acknowledgements import Answers
+from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.records import PROTOCOL
 
 #: Time limit for removing the listener, in seconds.
@@ -84,7 +84,7 @@ class ClientBridge:
 
     Attributes:
         records: the records of the session.
-        answers: discarded because no driver waits for answers.
+        messages: discarded because no driver waits for messages.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ClientBridge:
         self._patience = patience
         self._removal = removal
         self.records = ClientRecords()
-        self.answers = Answers(lambda _: None)
+        self.messages = MessageWriter(lambda _: None)
         # Disable heartbeats: they would stop when the client exits, although the application continues on the server.
         given = [
             {"key": key, "value": value, "origin": origin}

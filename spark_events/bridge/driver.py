@@ -12,13 +12,13 @@ import threading
 from collections import deque
 from typing import Any
 
-from spark_events.bridge.acknowledgements import Answers
+from spark_events.bridge.acknowledgements import MessageWriter
 
 _LOG = logging.getLogger(__name__)
 #: Maximum duration of a fetch, in seconds. The session notices a change made by this process after at most this time.
 _FETCH_SECONDS = 0.2
-#: Time limit for sending the last answers, in seconds.
-_LAST_ANSWERS_SECONDS = 1.0
+#: Time limit for sending the last messages, in seconds.
+_LAST_MESSAGES_SECONDS = 1.0
 
 
 class DriverRecords:
@@ -58,7 +58,7 @@ class DriverRecords:
         """Do nothing: every fetch ends within its short time limit."""
 
 
-class DriverAnswers(Answers):
+class DriverMessageWriter(MessageWriter):
     """Thread that sends lines to the JVM; all other threads only enqueue lines.
 
     Args:
@@ -71,7 +71,7 @@ class DriverAnswers(Answers):
         self._lines: deque[bytes] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="spark-events-answers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="spark-events-messages", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -94,7 +94,7 @@ class DriverAnswers(Answers):
             while lines := self._next():
                 self._shim.answer(lines)
         except Exception as error:
-            # If the JVM has exited, the answers are not needed, and the fetching thread reports the exit.
+            # If the JVM has exited, the messages are not needed, and the fetching thread reports the exit.
             if not means_exit(error):
                 _LOG.exception(
                     "the driver rejected an answer; it receives no further acknowledgements, so its record queue"
@@ -119,14 +119,14 @@ class DriverBridge:
 
     Attributes:
         records: lines from the shim.
-        answers: lines to the shim.
+        messages: sends lines to the shim.
     """
 
     def __init__(self, shim: Any) -> None:
         self._shim = shim
         self.records = DriverRecords(shim)
-        self.answers = DriverAnswers(shim)
-        self.answers.start()
+        self.messages = DriverMessageWriter(shim)
+        self.messages.start()
 
     def listen(self) -> None:
         """Start recording Spark's events."""
@@ -150,7 +150,7 @@ class DriverBridge:
 
         Keep the calling thread's connection, because the user's code uses it.
         """
-        self.answers.close(_LAST_ANSWERS_SECONDS)
+        self.messages.close(_LAST_MESSAGES_SECONDS)
         # Ignore the error: if the JVM has exited, the call is not needed.
         with contextlib.suppress(Exception):
             self._shim.end()

@@ -91,7 +91,7 @@ def start(
         try:
             driver_session = DriverSession(
                 bridge.records,
-                bridge.answers,
+                bridge.messages,
                 bridge.is_driver_gone,
                 own=own,
                 choose=lambda given_settings: (

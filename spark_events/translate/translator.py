@@ -249,9 +249,9 @@ class Translator:
 
     def flush(self) -> list[Event]:
         """Return all held events; call this when no more records will arrive."""
-        return [*self._behind_held(self._held()), *self.settle()]
+        return [*self._behind_held(self._held()), *self.decide()]
 
-    def settle(self) -> list[Event]:
+    def decide(self) -> list[Event]:
         """Decide all undecided failures, because no further record will decide them; return the held events."""
         return self._incidents.flush()
 
@@ -286,7 +286,7 @@ class Translator:
             drafts = [*self._application_ended(stopped)]
         else:
             drafts = [*self._held(), *self._application.lost(at, orderly, self._running(), how)]
-        return [*self._behind_held(drafts, at), *self.settle()]
+        return [*self._behind_held(drafts, at), *self.decide()]
 
     def _held(self) -> Iterator[Draft]:
         """Report all held events except undecided failures, because no more records will arrive."""

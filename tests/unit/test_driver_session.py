@@ -25,7 +25,7 @@ from fakes import (
 )
 
 from spark_events import Event, Reporter, Severity
-from spark_events.bridge.acknowledgements import Answers
+from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.records import QueryStarted
 from spark_events.dispatch import dispatcher
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
@@ -70,7 +70,7 @@ def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.Monkey
     lines = Lines(hello(settings), {**application_start(), "seq": 1})
     session = DriverSession(
         lines,
-        Answers(lambda line: answers.append(json.loads(line))),
+        MessageWriter(lambda line: answers.append(json.loads(line))),
         lambda: False,
         own={"hanging": lambda: gated, "promised": lambda: promised},
     )
@@ -131,7 +131,10 @@ def conversing(
         *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
     session = DriverSession(
-        lines, Answers(lambda line: answers.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
+        lines,
+        MessageWriter(lambda line: answers.append(json.loads(line))),
+        lambda: False,
+        own={"own": lambda: reporter},
     )
     assert session.begin()
     running = threading.Thread(target=session.run)
@@ -287,7 +290,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
-    session = DriverSession(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: reporter})
+    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, own={"own": lambda: reporter})
     assert session.begin()
     session.run()
     assert ("further events of this application are not reported" in caplog.text) is not is_over
@@ -298,7 +301,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 def test_numbers_continue_from_the_highest_known_number(previous: int, known: int, first: int) -> None:
     """The number of the first event is the maximum of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
-    session = DriverSession(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
+    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, first_sequence=known)
     assert session.begin()
     assert session.next_sequence == first
     lines.over.set()

@@ -51,7 +51,7 @@ def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> 
     translator = Translator()
     story = [application_start(app_name=name, app_id=f"local-{run}"), *records]
     events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
-    events += translator.settle()
+    events += translator.decide()
     first = time.time_ns() // 1_000_000 - len(events)
     return [msgspec.structs.replace(one, observed_ts_millis=first + n) for n, one in enumerate(events)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.bridge.acknowledgements import Acknowledgements, Answers
+from spark_events.bridge.acknowledgements import Acknowledgements, MessageWriter
 from spark_events.bridge.pipe import line_writer
 
 
@@ -41,7 +41,7 @@ def recording() -> Iterator[RecordingPipe]:
 
 def test_an_acknowledgement_carries_the_number_after_its_record(recording: RecordingPipe) -> None:
     """An acknowledgement contains the event number after its record, with which the next sidecar continues."""
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
     acknowledgements.complete(lambda: (2, 0))
@@ -52,7 +52,7 @@ def test_an_acknowledgement_carries_the_number_after_its_record(recording: Recor
 
 def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) -> None:
     """A held record is answered, so the driver continues, but not acknowledged, so the driver keeps the record."""
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
@@ -70,7 +70,7 @@ def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) 
 
 def test_released_record_is_not_acknowledged_before_delivery(recording: RecordingPipe) -> None:
     """If a record is released while a reporter's thread reads the progress, it is acknowledged only after delivery."""
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 100)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
@@ -91,7 +91,7 @@ def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingP
 
     The next sidecar starts with the oldest remaining record.
     """
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 3)
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)
     assert len(acknowledgements._under_way) == 3
@@ -103,7 +103,7 @@ def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingP
 
 def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None:
     """Records without events are not stored. They are acknowledged together with the last record that has an event."""
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 10)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 10)
     acknowledgements.translated(1, 2)
     for record in range(2, 1_000):
         acknowledgements.translated(record, 2)
@@ -115,7 +115,7 @@ def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None
 
 def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
     """Even while a reporter is unavailable, the driver receives event numbers; the next sidecar must not reuse them."""
-    acknowledgements = Acknowledgements(Answers(line_writer(recording.write)), 1, 3)
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
         # The progress is reported although no record is complete.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from spark_events.bridge.driver import DriverAnswers, DriverRecords
+from spark_events.bridge.driver import DriverMessageWriter, DriverRecords
 
 
 def shim(error: Exception) -> Any:
@@ -37,7 +37,7 @@ def test_an_answer_that_the_driver_rejects_is_logged(
     error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error of a running JVM is logged. The exit of the JVM is not, because the fetching thread reports it."""
-    answers = DriverAnswers(shim(error))
+    answers = DriverMessageWriter(shim(error))
     answers.start()
     with caplog.at_level(logging.DEBUG):
         answers.acknowledge(1, 1)

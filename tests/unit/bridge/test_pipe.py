@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.acknowledgements import Answers
+from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
@@ -117,7 +117,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
     """The record numbers in acknowledgements strictly increase."""
-    answers = Answers(line_writer(pipe.write_end))
+    answers = MessageWriter(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
     assert answers_in(pipe) == [
@@ -128,14 +128,14 @@ def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
 
 def test_other_answers_have_their_fields(pipe: Pipe) -> None:
     """Every answer other than an acknowledgement is one line of JSON with all its fields, whatever their strings."""
-    answers = Answers(line_writer(pipe.write_end))
+    answers = MessageWriter(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
 
 
 def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
     """If the driver has exited and no process reads the answers, the answers are dropped without an error."""
-    answers = Answers(line_writer(pipe.write_end))
+    answers = MessageWriter(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
     answers.acknowledge(1, 2)
@@ -145,7 +145,7 @@ def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
 
 def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
     """Each answer is a complete line, even if several threads send answers at the same time."""
-    answers = Answers(line_writer(pipe.write_end))
+    answers = MessageWriter(line_writer(pipe.write_end))
     text = "x" * 300
 
     def send(number: int) -> None:

@@ -8,7 +8,7 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
-import io.sparkevents.sidecar.EventLog;
+import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.Interpreter;
 import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.Sidecar;
@@ -242,7 +242,7 @@ final class SidecarTest {
     HandoffQueueTest.takeAll(queue);
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
     SyncBarrier barrier = new SyncBarrier(settings, queue, () -> false);
-    SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new EventLog());
+    SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new DriverLog());
     List<String> logged =
         Checks.logged(
             Sidecar.class,

@@ -377,7 +377,7 @@ def test_links_of_a_failure() -> None:
     def found(config: LinkConfig) -> dict[str, object]:
         translator = Translator(TranslateConfig(link=config))
         events = [event for record in records for event in translator.translate(decoded(record))]
-        (alarm,) = alarms([*events, *translator.settle()])
+        (alarm,) = alarms([*events, *translator.decide()])
         return {key: value for key, value in alarm.attributes.items() if key.endswith("url") or key.startswith("k8s")}
 
     assert found(LinkConfig()) == {

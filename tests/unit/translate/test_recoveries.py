@@ -27,7 +27,7 @@ SINK = "java.io.IOException: No space left on device"
 def translated(*records: dict[str, Any], translator: Translator | None = None) -> list[Event]:
     translator = translator or Translator()
     events = [event for one in (application_start(), *records) for event in translator.translate(decoded(one))]
-    return [*events, *translator.settle()]
+    return [*events, *translator.decide()]
 
 
 def closed(events: list[Event]) -> list[list[str]]:

@@ -14,7 +14,7 @@ import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
-import io.sparkevents.sidecar.EventLog;
+import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.SidecarMessages;
 import java.io.ByteArrayOutputStream;
@@ -47,7 +47,7 @@ public final class InProcess extends RecordSink {
   }
 
   private final SparkContext context;
-  private final EventLog events = new EventLog();
+  private final DriverLog events = new DriverLog();
   private final SidecarMessages answers;
   private final Deadline deadline = new Deadline();
   private final RecordWriter feed;

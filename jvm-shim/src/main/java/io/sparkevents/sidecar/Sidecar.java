@@ -38,7 +38,7 @@ public final class Sidecar {
   private final CountDownLatch firstStart = new CountDownLatch(1);
   private final CountDownLatch finishing = new CountDownLatch(1);
   private final Deadline deadline = new Deadline();
-  private final EventLog events = new EventLog();
+  private final DriverLog events = new DriverLog();
   private final SidecarMessages messages;
   private final Restarts restarts;
   private final Launcher launcher;
@@ -108,7 +108,7 @@ public final class Sidecar {
           "spark-events: {} events may be missing from the driver's log because its appender was too slow;"
               + " check the appender of the logger {}",
           unlogged,
-          EventLog.LOGGER);
+          DriverLog.LOGGER);
     }
     logLosses();
   }

@@ -22,12 +22,12 @@ public final class SidecarMessages {
   private final HandoffQueue queue;
   private final SyncBarrier barrier;
   private final Statistics statistics;
-  private final EventLog events;
+  private final DriverLog events;
   private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
   private volatile boolean warned;
 
-  public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, EventLog events) {
+  public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
     this.queue = queue;
     this.barrier = barrier;
     this.statistics = statistics;
@@ -86,7 +86,7 @@ public final class SidecarMessages {
         queue.read(number(answer, "through"));
         break;
       case "log":
-        EventLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
+        DriverLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
         break;
       case "event":
         events.receive(answer);

@@ -15,7 +15,7 @@ import org.slf4j.LoggerFactory;
  * <p>A slow or hanging appender therefore blocks neither the sidecar's messages, for which Spark may wait, nor the
  * application's shutdown. Events beyond {@link #CAPACITY} are dropped, and a warning in the log states their number.
  */
-public final class EventLog {
+public final class DriverLog {
   /** Logger name with which users configure level and appenders. */
   static final String LOGGER = "io.sparkevents.Events";
 
@@ -34,11 +34,11 @@ public final class EventLog {
           work -> Threads.daemon("log", work),
           (event, full) -> dropped.incrementAndGet());
 
-  public EventLog() {
+  public DriverLog() {
     this(LoggerFactory.getLogger(LOGGER));
   }
 
-  public EventLog(Logger log) {
+  public DriverLog(Logger log) {
     this.log = log;
   }
 

@@ -2,7 +2,7 @@ package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
 
-import io.sparkevents.sidecar.EventLog;
+import io.sparkevents.sidecar.DriverLog;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,12 +17,12 @@ import org.junit.jupiter.api.Test;
 import org.slf4j.Logger;
 
 /** Tests of events in the driver's log. */
-final class EventLogTest {
+final class DriverLogTest {
   /** Logger that records the level and text of each call. Each call waits for a permit of the gate. */
   static Logger logger(ConcurrentLinkedQueue<String> logged, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(
-            EventLogTest.class.getClassLoader(),
+            DriverLogTest.class.getClassLoader(),
             new Class<?>[] {Logger.class},
             (self, method, arguments) -> {
               gate.acquire();
@@ -42,7 +42,7 @@ final class EventLogTest {
   @Test
   void eventsAreLogged() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
-    EventLog events = new EventLog(logger(logged, new Semaphore(100)));
+    DriverLog events = new DriverLog(logger(logged, new Semaphore(100)));
     for (String level : Arrays.asList("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "NEWER")) {
       events.receive(event(level, "{} " + level));
     }
@@ -57,9 +57,9 @@ final class EventLogTest {
   void aHangingAppenderBlocksNoThread() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
-    EventLog events = new EventLog(logger(logged, gate));
+    DriverLog events = new DriverLog(logger(logged, gate));
     int more = 500;
-    for (int n = 0; n < EventLog.CAPACITY + more; n++) {
+    for (int n = 0; n < DriverLog.CAPACITY + more; n++) {
       events.receive(event("INFO", "event " + n));
     }
     long start = System.nanoTime();
@@ -69,7 +69,7 @@ final class EventLogTest {
       throw new AssertionError("the end took " + took + " ms");
     }
     // The appender may hold one of the events.
-    if (missing < EventLog.CAPACITY + more - 1) {
+    if (missing < DriverLog.CAPACITY + more - 1) {
       throw new AssertionError("only " + missing + " are reported missing");
     }
   }
@@ -79,8 +79,8 @@ final class EventLogTest {
   void droppedEventsAreReportedInTheLog() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
-    EventLog events = new EventLog(logger(logged, gate));
-    for (int n = 0; n < EventLog.CAPACITY + 500; n++) {
+    DriverLog events = new DriverLog(logger(logged, gate));
+    for (int n = 0; n < DriverLog.CAPACITY + 500; n++) {
       events.receive(event("INFO", "event " + n));
     }
     gate.release(1_000_000);
@@ -94,7 +94,7 @@ final class EventLogTest {
         dropped += Long.parseLong(one.substring("warn ".length()));
       }
     }
-    is(written + dropped, EventLog.CAPACITY + 500);
+    is(written + dropped, DriverLog.CAPACITY + 500);
     is(dropped > 0, true);
   }
 
@@ -102,7 +102,7 @@ final class EventLogTest {
   private static Logger broken(ConcurrentLinkedQueue<String> logged, AtomicInteger times) {
     return (Logger)
         Proxy.newProxyInstance(
-            EventLogTest.class.getClassLoader(),
+            DriverLogTest.class.getClassLoader(),
             new Class<?>[] {Logger.class},
             (self, method, arguments) -> {
               if (times.getAndDecrement() > 0) {
@@ -117,7 +117,7 @@ final class EventLogTest {
   @Test
   void anAppenderThatThrowsLosesOneEvent() throws Exception {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
-    EventLog events = new EventLog(broken(logged, new AtomicInteger(2)));
+    DriverLog events = new DriverLog(broken(logged, new AtomicInteger(2)));
     for (int n = 1; n <= 3; n++) {
       events.receive(event("INFO", "event " + n));
     }
@@ -132,8 +132,8 @@ final class EventLogTest {
     ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
     Set<Thread> before = Thread.getAllStackTraces().keySet();
-    for (int waiting : new int[] {1, EventLog.CAPACITY + 100}) {
-      EventLog events = new EventLog(logger(logged, gate));
+    for (int waiting : new int[] {1, DriverLog.CAPACITY + 100}) {
+      DriverLog events = new DriverLog(logger(logged, gate));
       for (int n = 0; n < waiting; n++) {
         events.receive(event("INFO", "event " + n));
       }
