@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * State that a restarted sidecar needs: the application, and its running queries and jobs.
+ * State that a restarted sidecar needs: the application, and its running queries, micro-batches, jobs and stages.
  *
  * <p>The state reflects the acknowledged records. A record changes the state when it leaves the {@link HandoffQueue};
  * until then, the record itself is sent again. A dropped record leaves the queue early, so an older record may arrive
