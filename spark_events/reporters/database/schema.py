@@ -171,11 +171,11 @@ def _rename_attributes(connection: Connection) -> None:
 
 
 def _replace_views(connection: Connection) -> None:
-    """Upgrade from version 2; :func:`prepare` recreates the views, now with the failure class."""
+    """Upgrade from versions 2 and 3, which differ only in the views; :func:`prepare` recreates the views."""
 
 
 #: Upgrade steps: ``STEPS[n]`` upgrades from version n + 1 to n + 2. Never change a released step.
-STEPS: Sequence[Step] = (_rename_attributes, _replace_views)
+STEPS: Sequence[Step] = (_rename_attributes, _replace_views, _replace_views)
 
 
 def version(connection: Connection) -> int:

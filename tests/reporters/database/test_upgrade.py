@@ -55,7 +55,7 @@ def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
             running.deliver([event(number)])
             assert running.counters.failures == 0
     assert database.query("SELECT count(*) FROM spark_events")[0][0] == before + 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
     commit = attributes_of(database, "BatchCommitEvent")
     assert (commit["spark.batch.id"], commit["spark.batch.rows_input"]) == (25, 4)
     assert commit["spark.batch.duration.add_batch_ms"] == 1
@@ -84,7 +84,7 @@ def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database)
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 200, app_name="shop", **about)])
         assert running.counters.failures == 0
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
     rows = database.query("SELECT failure_class, failures FROM spark_events_failures_by_cause")
     assert [tuple(row) for row in rows] == [("DISK_FULL", 2)]
 
