@@ -29,6 +29,10 @@ class OpenLineageReporter(Reporter):
 
     Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig
     wants_heartbeats: ClassVar[bool] = True
+    default_includes: ClassVar[str] = (
+        "spark.application:JobStatusChangeEvent,JobFailureEvent;"
+        "spark.streaming.query:JobStatusChangeEvent,JobFailureEvent,BatchCommitEvent;*:TestEvent"
+    )
 
     def __init__(self, config: OpenLineageConfig) -> None:
         load_extra("openlineage.client", "openlineage")
