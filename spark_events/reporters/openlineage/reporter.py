@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit, urlunsplit
 
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.http.answers import verdict
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 #: Timeout of one request, in seconds. The dispatcher retries the request.
 _SECONDS = 5.0
 _EXCERPT = 200
+#: Path that the client adds to the URL.
+_API_PATH = "/api/v1/lineage"
 
 
 class OpenLineageReporter(Reporter):
@@ -53,7 +56,7 @@ class OpenLineageReporter(Reporter):
             return
         transport: dict[str, Any] = {
             "type": "http",
-            "url": self._config.url.reveal(),
+            "url": _base_of(self._config.url.reveal()),
             "timeout": _SECONDS,
             "retry": {"total": 0},
         }
@@ -89,3 +92,10 @@ class OpenLineageReporter(Reporter):
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
+
+
+def _base_of(url: str) -> str:
+    """Return the URL with a slash at the end of its path; the client would replace a last part without a slash."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/").removesuffix(_API_PATH)
+    return urlunsplit(parts._replace(path=f"{path}/", query="", fragment=""))
