@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
+from spark_events.errors import PermanentError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.openlineage.config import OpenLineageConfig
@@ -45,7 +46,9 @@ class OpenLineageReporter(Reporter):
         self.max_batch_size = 1
         self._config = config
         self._runs = Runs(config)
+        # Of the current event: its run events that the server has not answered, and the last refusal.
         self._unsent: tuple[str, list[RunEvent]] = ("", [])
+        self._refused: PermanentError | None = None
         self._client: OpenLineageClient | None = None
 
     def open(self) -> None:
@@ -71,8 +74,15 @@ class OpenLineageReporter(Reporter):
                 self._unsent = event.event_id, list(self._runs.of(without_surrogates(event)))
             left = self._unsent[1]
             while left:
-                self._emit(left[0])
+                try:
+                    self._emit(left[0])
+                except PermanentError as error:
+                    # Continue, because the other run events may end the application's run.
+                    self._refused = error
                 left.pop(0)
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
 
     def _emit(self, event: RunEvent) -> None:
         import requests

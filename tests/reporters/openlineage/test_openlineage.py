@@ -150,6 +150,21 @@ def test_the_url_may_have_a_path(path: str, requested: str) -> None:
         assert {request.path for request in receiver.taken} == {requested}
 
 
+def test_a_refused_run_event_drops_no_other_run_event() -> None:
+    """If an event becomes several run events and the server refuses one, the others are sent, each once."""
+    events = translated(application_start(), query_started(run=RUN), application_end("STOPPED"))
+    script = [Answer(), Answer(), Answer(422, "no such job"), Answer(503), Answer()]
+    with (
+        Receiver(script) as receiver,
+        Running("openlineage", {"url": receiver.url, **IMPATIENT}) as running,
+    ):
+        running.deliver(events)
+        assert running.counters.dropped == {"rejected": 1}
+        assert running.counters.delivered == len(events) - 1
+        sent_events = [request.json for request in receiver.requests]
+    assert types(sent_events)[2:] == [("shop.clicks", "COMPLETE"), ("shop", "COMPLETE"), ("shop", "COMPLETE")]
+
+
 def test_the_api_key_is_a_bearer_token() -> None:
     """The API key is sent as a bearer token in the Authorization header."""
     with Receiver() as receiver:
