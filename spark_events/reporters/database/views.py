@@ -25,8 +25,8 @@ _FUNCTIONS = {
 }
 _ATTRIBUTE = {"postgresql": r"attributes ->> '\1'", "sqlite": r"""json_extract(attributes, '$."\1"')"""}
 
-# A lost application has no JobFailureEvent, so the view includes its LOST event. Failures of schema version 1 have no
-# fingerprint.
+# A lost application has no JobFailureEvent, so the view includes its LOST event. An event of the user's program may
+# have no fingerprint.
 _FAILURES = f"""
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,
   {{failure.label.type}} AS failure_type,
