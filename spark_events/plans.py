@@ -14,7 +14,7 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.process.reporter import ProcessReporter
-from spark_events.dispatch.selection import SelectionConfig
+from spark_events.dispatch.selection import SelectionConfig, includes_of
 from spark_events.dispatch.spool.writer import SpoolConfig
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
@@ -213,7 +213,11 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
     if selection is not None and make_type is not None:
-        selection = _with_defaults_of(make_type, config, selection)
+        is_given = settings.value(f"{prefix}.filter.includes") is not None
+        try:
+            selection = _with_defaults_of(make_type, config, selection, is_given)
+        except ValueError as error:
+            settings.add_problem(f"{prefix}.type", f"{prefix}.type: cannot be used: default_includes: {error}")
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     isolation = settings.read(IsolationConfig, prefix)
@@ -232,11 +236,15 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     return ReporterPlan(make, config, delivery, selection, breaker, spool)
 
 
-def _with_defaults_of(make_type: ReporterFactory, config: object, selection: SelectionConfig) -> SelectionConfig:
+def _with_defaults_of(
+    make_type: ReporterFactory, config: object, selection: SelectionConfig, has_includes: bool
+) -> SelectionConfig:
     heartbeats, severity, recoveries = selection.heartbeats, selection.min_severity, selection.recoveries
+    default = getattr(make_type, "default_includes", None)
     least = getattr(config, "least_severity", getattr(make_type, "min_severity", None))
     return dataclasses.replace(
         selection,
+        includes=selection.includes if has_includes or default is None else includes_of(default),
         heartbeats=getattr(make_type, "wants_heartbeats", False) if heartbeats is None else heartbeats,
         min_severity=least if severity is None else severity,
         recoveries=getattr(config, "wants_recoveries", False) if recoveries is None else recoveries,

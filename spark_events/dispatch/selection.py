@@ -53,7 +53,12 @@ def _parse_filters(text: str) -> tuple[Filter, ...]:
     return tuple(found)
 
 
-def _parse_some_filters(text: str) -> tuple[Filter, ...]:
+def includes_of(text: str) -> tuple[Filter, ...]:
+    """Parse a value of ``filter.includes``.
+
+    Raises:
+        ValueError: the value contains an invalid pattern or none.
+    """
     filters = _parse_filters(text)
     if not filters:
         raise ValueError("nothing")
@@ -76,7 +81,7 @@ def _parse_variables(text: str) -> Mapping[str, str]:
 
 _FORM = "<scope>[:<name>[,<name>]], with * in either, several separated by ';'"
 _FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_filters, _format_filters)
-_SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_some_filters, _format_filters)
+_SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, includes_of, _format_filters)
 _VARIABLES: Kind[Mapping[str, str]] = Kind(
     "key:value pairs separated by commas",
     _parse_variables,
@@ -97,7 +102,8 @@ class SelectionConfig:
         "filter.includes",
         _SOME_FILTERS,
         (Filter("*", ("*",)),),
-        doc="Report only events that match one of these patterns.",
+        doc="Report only events that match one of these patterns; the default is narrower for types that ignore "
+        "other events.",
     )
     excludes: tuple[Filter, ...] = option(
         "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."

@@ -59,6 +59,8 @@ class Reporter(abc.ABC):
             delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
+        default_includes: the value of ``filter.includes`` for reporters of this type unless it is set. Set it if the
+            type ignores all other events, so that these events are not buffered and never count as dropped.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
@@ -66,6 +68,7 @@ class Reporter(abc.ABC):
     linger: float = 0.0
     wants_heartbeats: ClassVar[bool] = False
     min_severity: ClassVar[Severity] = Severity.TRACE
+    default_includes: ClassVar[str] = "*:*"
 
     def __init__(self, config: Any = None) -> None:
         """Store the configuration, an instance of the class's ``Config``."""

@@ -50,7 +50,6 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (str, int, float, bool),
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
-RENAMED = "Attribute names of schema version 1"
 ALL, FAILURES, QUERIES, JOBS = (
     "On every event",
     "One failure, one alarm",
@@ -263,8 +262,6 @@ def sections_of(event: Event) -> set[str]:
 def test_the_tables_are_complete() -> None:
     """Every row of an attribute table in docs/events.md has a key, a type, a meaning and an example."""
     for section, text in sections().items():
-        if section == RENAMED:
-            continue
         table = re.findall(r"^\| `.+$", text.partition("\n### Counters")[0], re.MULTILINE)
         assert len(table) == len([row for row in ROWS if row.section == section]), section
     assert {row.type for row in ROWS} <= TYPES.keys()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from fakes import event, eventually
 
@@ -38,6 +39,16 @@ class Collecting(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         self.events.extend(events)
+
+
+class OnlyEnds(Collecting):
+    """Reporter that ignores all events except ends."""
+
+    default_includes = "*:End"
+
+
+class BadDefault(Collecting):
+    default_includes = "spark stage"
 
 
 class Broken(Reporter):
@@ -120,6 +131,23 @@ def test_events_reporters_selects_the_reporters_and_their_order() -> None:
 def test_the_configured_dispatcher_is_used() -> None:
     """The setting events.dispatcher.type selects the dispatcher's class."""
     assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
+
+
+@pytest.mark.parametrize(("includes", "accepted"), [({}, 1), ({"filter__includes": "*"}, 2)])
+def test_a_type_may_receive_only_some_events(includes: dict[str, str], accepted: int) -> None:
+    """A type receives the events in its ``default_includes``, unless ``filter.includes`` is set."""
+    chosen = {f"reporter__mine__{key}": value for key, value in {**includes, "filter__excludes": "*:Start"}.items()}
+    made = pipeline(reporter__mine__type=f"{__name__}:OnlyEnds", reporter__mine__colour="red", **chosen)
+    (delivery,) = made.deliveries
+    for number, name in enumerate(("Start", "Commit", "End")):
+        delivery.put(Entries([Entry(1, msgspec.structs.replace(event(number), name=name))]))
+    assert delivery.counters().accepted == accepted
+
+
+def test_an_invalid_default_filter_is_a_problem_of_the_type() -> None:
+    """If ``default_includes`` of a type is invalid, the message names the type's key and the pattern."""
+    (problem,) = problems(reporter__mine__type=f"{__name__}:BadDefault", reporter__mine__colour="red")
+    assert problem.startswith("events.reporter.mine.type: cannot be used: default_includes: 'spark stage' is not")
 
 
 def test_a_user_s_reporter_gets_its_config_and_events() -> None:

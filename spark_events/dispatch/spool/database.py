@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 from spark_events.dispatch.entries import weight_for
 
 _VERSION = 2
-#: Statements that upgrade a file from each older version; version 0 is a new file. The index of version 1 keeps its
-#: name.
-_SCHEMAS = {
-    0: (
-        "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, priority INTEGER NOT NULL,"
-        " accepted REAL NOT NULL, event BLOB NOT NULL)",
-        "CREATE INDEX events_by_priority ON events (priority, id)",
-    ),
-    1: ("ALTER TABLE events RENAME COLUMN worth TO priority",),
-}
+#: Statements that create the tables of a new file.
+_SCHEMA = (
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, priority INTEGER NOT NULL,"
+    " accepted REAL NOT NULL, event BLOB NOT NULL)",
+    "CREATE INDEX events_by_priority ON events (priority, id)",
+    f"PRAGMA user_version = {_VERSION}",
+)
 #: In pages: minimum size of a file, space for metadata, and maximum size of the log before a checkpoint.
 _LEAST_PAGES, _OWN_PAGES, _LOG_PAGES, _PAGE_BYTES = 64, 16, 1_000, 4_096
 
@@ -83,13 +80,17 @@ class SpoolDatabase:
         self._db.execute(f"PRAGMA wal_autocheckpoint = {log_pages}")
         self._db.execute(f"PRAGMA journal_size_limit = {log_pages * _PAGE_BYTES}")
         version = self._number("PRAGMA user_version")
-        if version not in _SCHEMAS and version != _VERSION:
-            raise CorruptFileError(f"its schema has version {version}; this release reads versions 1 and {_VERSION}")
+        # A new file has version 0.
+        if version not in (0, _VERSION):
+            raise CorruptFileError(
+                f"its schema has version {version}, this release reads version {_VERSION}; deliver its events with the "
+                "spark-events that wrote it"
+            )
         try:
             if version != _VERSION:
                 with self._db:
                     self._db.execute("BEGIN IMMEDIATE")
-                    for statement in (*_SCHEMAS[version], f"PRAGMA user_version = {_VERSION}"):
+                    for statement in _SCHEMA:
                         self._db.execute(statement)
             self._db.execute("SELECT id, event_id, priority, accepted, event FROM events LIMIT 0")
         except sqlite3.OperationalError as error:

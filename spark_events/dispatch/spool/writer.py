@@ -32,7 +32,8 @@ class SpoolConfig:
         "spool.max-size",
         size,
         256 << 20,
-        doc="Maximum size of the spool; beyond it, events of the lowest priority are dropped.",
+        doc="Maximum size of the spool; beyond it, events of the lowest priority are dropped. With mixed severities, "
+        "events of the highest priority can use about half of this size.",
     )
     fsync: bool = option(
         "spool.fsync", boolean, False, doc="Call fsync after every write, so that the spool survives a power cut."

@@ -11,6 +11,8 @@ STATUS_OF_RUNS = "name = 'JobStatusChangeEvent' AND entity IN ('application', 'q
 #   UNKNOWN and ends with its last event.
 # - ``bounds``: overlapping runs count once. ``through`` is twice the time until which the subject has run, plus 1 if
 #   the run that lasted longest failed, so that one maximum yields both.
+# - Window functions instead of joins relate queries and applications, because SQLite would scan a joined subquery once
+#   per run.
 RUNS = f"""
 WITH change AS (
   SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, coalesce(app_name, app_id) AS app_name, query_id,
@@ -43,29 +45,28 @@ WITH change AS (
        WHERE e.app_id = reported.app_id AND coalesce(e.app_attempt_id, '') = reported.attempt)
     END AS last
   FROM reported
-), application AS (
-  SELECT app_id, attempt,
-    CASE WHEN ended IS NULL AND latest > last THEN last ELSE ended END AS ended,
-    CASE WHEN ended IS NULL AND latest > last THEN 'UNKNOWN' ELSE status END AS status
-  FROM (SELECT placed.*, max(started) OVER (PARTITION BY subject) AS latest FROM placed WHERE entity = 'application')
-    AS of_application
+), in_order AS (
+  SELECT placed.*, max(started) OVER (PARTITION BY entity, subject) AS latest FROM placed
+), of_application AS (
+  SELECT in_order.*,
+    max(CASE WHEN entity = 'application' THEN CASE WHEN ended IS NULL AND latest > last THEN last ELSE ended END END)
+      OVER same AS application_ended,
+    max(CASE WHEN entity = 'application' THEN
+      CASE WHEN ended IS NULL AND latest > last THEN 'UNKNOWN' ELSE status END END)
+      OVER same AS application_status,
+    max(CASE WHEN entity = 'query' THEN 1 ELSE 0 END) OVER (PARTITION BY app_id) AS is_streaming
+  FROM in_order
+  WINDOW same AS (PARTITION BY app_id, attempt)
 ), over AS (
-  SELECT placed.entity, placed.subject, placed.name, placed.app_name, placed.app_id, placed.attempt,
-    placed.query_run_id, placed.started, placed.last,
-    max(placed.started) OVER (PARTITION BY placed.entity, placed.subject) AS latest,
-    {{greatest}}(placed.started, coalesce(placed.ended, application.ended)) AS ended,
-    coalesce(placed.status, application.status) AS status
-  FROM placed
-  LEFT JOIN application ON placed.entity = 'query'
-    AND application.app_id = placed.app_id AND application.attempt = placed.attempt
+  SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, latest, is_streaming,
+    {{greatest}}(started, coalesce(ended, application_ended)) AS ended,
+    coalesce(status, application_status) AS status
+  FROM of_application
 ), run AS (
-  SELECT over.entity, subject, name, app_name, over.app_id, attempt, query_run_id, started, last,
-    CASE WHEN over.entity = 'query' OR streaming.app_id IS NOT NULL THEN 1 ELSE 0 END AS is_streaming,
+  SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, is_streaming,
     CASE WHEN status IS NULL AND latest > last THEN last WHEN status IS NOT NULL THEN ended END AS ended,
     CASE WHEN status IS NULL AND latest > last THEN 'UNKNOWN' ELSE coalesce(status, 'RUNNING') END AS status
   FROM over
-  LEFT JOIN (SELECT DISTINCT app_id FROM reported WHERE entity = 'query') AS streaming
-    ON streaming.app_id = over.app_id
 ), bounds AS (
   SELECT run.*,
     max(is_streaming) OVER (PARTITION BY entity, subject) AS is_long_running,
@@ -93,7 +94,7 @@ WITH change AS (
     FROM bounds
   ) AS gap
 )
-SELECT entity, subject, name, app_name, app_id, query_run_id, status,
+SELECT entity, subject, name, app_name, app_id, nullif(attempt, '') AS app_attempt_id, query_run_id, status,
   started AS started_ts_millis,
   ended AS ended_ts_millis,
   up_from AS up_from_ts_millis, up_until AS up_until_ts_millis,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -18,7 +17,6 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
-    bindparam,
     exc,
     exists,
     inspect,
@@ -33,7 +31,6 @@ from sqlalchemy.types import JSON
 from spark_events.errors import PermanentError
 from spark_events.reporters.database import views
 from spark_events.reporters.database.runs_and_uptime import STATUS_OF_RUNS
-from spark_events.reporters.database.version_1 import attributes_of_version_2
 
 METADATA = MetaData()
 
@@ -41,13 +38,6 @@ METADATA = MetaData()
 def _partial(name: str, columns: Sequence[str], condition: str) -> Index:
     return Index(name, *columns, postgresql_where=text(condition), sqlite_where=text(condition))
 
-
-#: Indexes of version 2. They cover only the rows that the views read, not the numerous commits.
-_PARTIAL_INDEXES = (
-    _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
-    _partial("spark_events_of_runs", ("entity", "app_id"), STATUS_OF_RUNS),
-    _partial("spark_events_of_severity", ("severity_number", "name", "observed_ts_millis"), "severity_number >= 13"),
-)
 
 #: One row per event.
 EVENTS = Table(
@@ -81,7 +71,10 @@ EVENTS = Table(
     Index("spark_events_by_time", "observed_ts_millis"),
     Index("spark_events_by_name", "name", "observed_ts_millis"),
     Index("spark_events_by_application", "app_id", "observed_ts_millis"),
-    *_PARTIAL_INDEXES,
+    # These partial indexes cover only the rows that the views read, not the numerous commits.
+    _partial("spark_events_by_run", ("query_run_id", "observed_ts_millis"), "query_run_id IS NOT NULL"),
+    _partial("spark_events_of_runs", ("entity", "app_id"), STATUS_OF_RUNS),
+    _partial("spark_events_of_severity", ("severity_number", "name", "observed_ts_millis"), "severity_number >= 13"),
 )
 
 #: Table with one row: the schema version.
@@ -145,37 +138,16 @@ Step: TypeAlias = Callable[[Connection], None]
 
 #: Key of the advisory lock, the same in every version: the letters "sparkevt" as a number.
 _LOCK = 0x737061726B657674
-_CHUNK = 1_000
-
-
-def _rename_attributes(connection: Connection) -> None:
-    """Upgrade from version 1: rename attributes, and drop the table of thresholds.
-
-    Events now contain the thresholds.
-    """
-    connection.exec_driver_sql("DROP VIEW IF EXISTS spark_events_slow_commits")
-    connection.exec_driver_sql("DROP TABLE IF EXISTS spark_events_thresholds")
-    column = EVENTS.c
-    # Events of the user's program keep their attribute names.
-    rows = select(column.event_id, column.attributes).where(column.class_scope.like("spark%")).limit(_CHUNK)
-    update = EVENTS.update().where(column.event_id == bindparam("id")).values(attributes=bindparam("new"))
-    last = ""
-    while some := connection.execute(rows.where(column.event_id > last).order_by(column.event_id)).all():
-        changed = [(key, old, attributes_of_version_2(old)) for key, old in some]
-        values = [{"id": key, "new": json.dumps(new, ensure_ascii=False)} for key, old, new in changed if new != old]
-        if values:
-            connection.execute(update, values)
-        last = some[-1].event_id
-    for index in _PARTIAL_INDEXES:
-        index.create(connection)
 
 
 def _replace_views(connection: Connection) -> None:
-    """Upgrade from version 2; :func:`prepare` recreates the views, now with the failure class."""
+    """Upgrade to a version that differs only in the views, because :func:`prepare` always recreates them."""
 
 
-#: Upgrade steps: ``STEPS[n]`` upgrades from version n + 1 to n + 2. Never change a released step.
-STEPS: Sequence[Step] = (_rename_attributes, _replace_views)
+#: Oldest version that can be upgraded.
+_OLDEST = 2
+#: Upgrade steps: ``STEPS[n]`` upgrades from version ``_OLDEST + n`` to the next. Never change a released step.
+STEPS: Sequence[Step] = (_replace_views, _replace_views)
 
 
 def version(connection: Connection) -> int:
@@ -194,7 +166,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     again.
 
     Raises:
-        PermanentError: a newer spark-events has upgraded the tables.
+        PermanentError: a newer spark-events has upgraded the tables, or their version is too old.
     """
     if _is_done(connection, version(connection), steps):
         return
@@ -207,25 +179,31 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     for name in reversed(views.NAMES):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
     if found and _has_events(connection):
-        for step in steps[found - 1 :]:
+        for step in steps[found - _OLDEST :]:
             step(connection)
     else:
         METADATA.create_all(connection)
     connection.execute(SCHEMA.delete())
-    connection.execute(SCHEMA.insert(), {"version": len(steps) + 1})
+    connection.execute(SCHEMA.insert(), {"version": _OLDEST + len(steps)})
     for definition in views.definitions(connection.dialect.name):
         # View definitions must not contain a percent sign, because psycopg would treat it as a placeholder.
         connection.exec_driver_sql(definition)
 
 
 def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
-    newest = len(steps) + 1
+    newest = _OLDEST + len(steps)
+    has_events = _has_events(connection)
+    if has_events and 0 < found < _OLDEST:
+        raise PermanentError(
+            f"the tables in the database have version {found}, this release upgrades version {_OLDEST} and later: use "
+            f"another database, or drop the table {EVENTS.name} with its views"
+        )
     if found > newest:
         raise PermanentError(
             f"the tables in the database have version {found}, this release supports version {newest}: upgrade "
             f"spark-events, or use another database"
         )
-    return found == newest and _has_events(connection)
+    return found == newest and has_events
 
 
 def _has_events(connection: Connection) -> bool:

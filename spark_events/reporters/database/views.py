@@ -25,8 +25,8 @@ _FUNCTIONS = {
 }
 _ATTRIBUTE = {"postgresql": r"attributes ->> '\1'", "sqlite": r"""json_extract(attributes, '$."\1"')"""}
 
-# A lost application has no JobFailureEvent, so the view includes its LOST event. Failures of schema version 1 have no
-# fingerprint.
+# A lost application has no JobFailureEvent, so the view includes its LOST event. An event of the user's program may
+# have no fingerprint.
 _FAILURES = f"""
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,
   {{failure.label.type}} AS failure_type,
@@ -73,6 +73,8 @@ GROUP BY cause_key
 # query commits in a later run, or finishes. A failure of an application recovers when one of its runs finishes, or one
 # of its queries commits. Overdue work recovers when it is on time again, or when its run ends. A circuit breaker
 # recovers when it closes, or when the application ends.
+# - ``coalesce(e.name, '')`` prevents SQLite from reading all commits by name instead of the commits of one run.
+# - ``edge`` also contains the ends of runs, because SQLite would compute a joined view of runs once per incident.
 _INCIDENTS = """
 WITH alarm AS (
   SELECT 'failure' AS kind, app_id, app_name, query_name, cause_key, root_cause, location, severity,
@@ -84,10 +86,10 @@ WITH alarm AS (
     observed_ts_millis AS at
   FROM spark_events_failures WHERE incident_role = 'alarm'
 ), run AS (
-  SELECT entity, subject, app_id, app_name, query_run_id, status, ended_ts_millis AS ended,
+  SELECT entity, subject, app_id, app_attempt_id, app_name, query_run_id, status, ended_ts_millis AS ended,
     CASE WHEN entity = 'query' THEN (
       SELECT observed_ts_millis FROM spark_events AS e
-      WHERE e.query_run_id = spark_events_runs.query_run_id AND e.name = 'BatchCommitEvent'
+      WHERE e.query_run_id = spark_events_runs.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
       ORDER BY observed_ts_millis LIMIT 1
     ) END AS committed
   FROM spark_events_runs
@@ -121,11 +123,19 @@ WITH alarm AS (
       coalesce(CAST({spark.deadline.source} AS TEXT), '') || '/' || coalesce({spark.deadline.topic}, '') AS work,
     {spark.events.reporter.name} AS reporter
   FROM spark_events WHERE name IN ('DeadlineStatusChangeEvent', 'ReporterStatusChangeEvent')
+  UNION ALL
+  SELECT 'run', app_id, coalesce(app_attempt_id, ''), NULL, query_run_id, NULL, NULL, NULL, ended, NULL, NULL, NULL,
+    NULL, NULL
+  FROM run
 ), followed AS (
-  SELECT edge.*, min(CASE WHEN status IN ('ON_TIME', 'closed') THEN at END) OVER (
-      PARTITION BY name, app_id, attempt, query_run_id, rule, work
-      ORDER BY at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS recovered
+  SELECT edge.*,
+    coalesce(
+      min(CASE WHEN status IN ('ON_TIME', 'closed') THEN at END) OVER (
+        PARTITION BY name, app_id, attempt, query_run_id, rule, work
+        ORDER BY at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ),
+      max(CASE WHEN name = 'run' THEN at END) OVER (PARTITION BY app_id, attempt, query_run_id)
+    ) AS closed
   FROM edge
 )
 SELECT incident_key, kind, max(CASE WHEN position = 1 THEN app_name END) AS app_name,
@@ -139,18 +149,13 @@ SELECT incident_key, kind, max(CASE WHEN position = 1 THEN app_name END) AS app_
   count(*) AS alarms
 FROM failure GROUP BY incident_key, kind, closed
 UNION ALL
-SELECT coalesce(followed.app_name, followed.app_id) || '/' || coalesce(followed.query_name || '/', '') ||
+SELECT coalesce(app_name, app_id) || '/' || coalesce(query_name || '/', '') ||
     coalesce('overdue ' || rule, 'reporter ' || reporter),
-  CASE followed.name WHEN 'DeadlineStatusChangeEvent' THEN 'overdue' ELSE 'breaker' END,
-  followed.app_name, followed.query_name, severity, body, NULL, at, at,
-  coalesce(recovered, run.ended_ts_millis), coalesce(recovered, run.ended_ts_millis, {now}) - at,
-  coalesce(recovered, run.ended_ts_millis) IS NULL, 1
+  CASE name WHEN 'DeadlineStatusChangeEvent' THEN 'overdue' ELSE 'breaker' END,
+  app_name, query_name, severity, body, NULL, at, at, closed, coalesce(closed, {now}) - at, closed IS NULL, 1
 FROM followed
-LEFT JOIN spark_events_runs AS run ON run.app_id = followed.app_id
-  AND run.entity = CASE WHEN followed.query_run_id IS NULL THEN 'application' ELSE 'query' END
-  AND coalesce(run.query_run_id, '') = coalesce(followed.query_run_id, '')
-WHERE (followed.status = 'OVERDUE' AND coalesce(old, 'ON_TIME') = 'ON_TIME')
-  OR (followed.status = 'open' AND coalesce(old, 'closed') = 'closed')
+WHERE (status = 'OVERDUE' AND coalesce(old, 'ON_TIME') = 'ON_TIME')
+  OR (status = 'open' AND coalesce(old, 'closed') = 'closed')
 """
 
 # Each event contains its limit. An event may cover several batches, so compare their mean duration with the limit.

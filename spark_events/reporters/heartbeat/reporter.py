@@ -45,6 +45,7 @@ class HeartbeatReporter(Reporter):
 
     Config: ClassVar[type[HeartbeatReporterConfig]] = HeartbeatReporterConfig
     wants_heartbeats: ClassVar[bool] = True
+    default_includes: ClassVar[str] = "spark.application:JobStatusChangeEvent"
 
     def __init__(self, config: HeartbeatReporterConfig) -> None:
         load_extra("httpx", "webhook")

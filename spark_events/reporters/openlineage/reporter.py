@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit, urlunsplit
 
+from spark_events.errors import PermanentError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.openlineage.config import OpenLineageConfig
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 #: Timeout of one request, in seconds. The dispatcher retries the request.
 _SECONDS = 5.0
 _EXCERPT = 200
+#: Path that the client adds to the URL.
+_API_PATH = "/api/v1/lineage"
 
 
 class OpenLineageReporter(Reporter):
@@ -29,6 +33,10 @@ class OpenLineageReporter(Reporter):
 
     Config: ClassVar[type[OpenLineageConfig]] = OpenLineageConfig
     wants_heartbeats: ClassVar[bool] = True
+    default_includes: ClassVar[str] = (
+        "spark.application:JobStatusChangeEvent,JobFailureEvent;"
+        "spark.streaming.query:JobStatusChangeEvent,JobFailureEvent,BatchCommitEvent;*:TestEvent"
+    )
 
     def __init__(self, config: OpenLineageConfig) -> None:
         load_extra("openlineage.client", "openlineage")
@@ -38,7 +46,9 @@ class OpenLineageReporter(Reporter):
         self.max_batch_size = 1
         self._config = config
         self._runs = Runs(config)
+        # Of the current event: its run events that the server has not answered, and the last refusal.
         self._unsent: tuple[str, list[RunEvent]] = ("", [])
+        self._refused: PermanentError | None = None
         self._client: OpenLineageClient | None = None
 
     def open(self) -> None:
@@ -49,7 +59,7 @@ class OpenLineageReporter(Reporter):
             return
         transport: dict[str, Any] = {
             "type": "http",
-            "url": self._config.url.reveal(),
+            "url": _base_of(self._config.url.reveal()),
             "timeout": _SECONDS,
             "retry": {"total": 0},
         }
@@ -64,8 +74,15 @@ class OpenLineageReporter(Reporter):
                 self._unsent = event.event_id, list(self._runs.of(without_surrogates(event)))
             left = self._unsent[1]
             while left:
-                self._emit(left[0])
+                try:
+                    self._emit(left[0])
+                except PermanentError as error:
+                    # Continue, because the other run events may end the application's run.
+                    self._refused = error
                 left.pop(0)
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
 
     def _emit(self, event: RunEvent) -> None:
         import requests
@@ -85,3 +102,10 @@ class OpenLineageReporter(Reporter):
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
+
+
+def _base_of(url: str) -> str:
+    """Return the URL with a slash at the end of its path; the client would replace a last part without a slash."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/").removesuffix(_API_PATH)
+    return urlunsplit(parts._replace(path=f"{path}/", query="", fragment=""))

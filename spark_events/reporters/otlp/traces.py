@@ -46,6 +46,7 @@ class OtlpTracesReporter(Reporter):
 
     Config: ClassVar[type[OtlpTracesConfig]] = OtlpTracesConfig
     linger = REQUEST_LINGER
+    default_includes: ClassVar[str] = "spark.job:JobStatusChangeEvent;*:BatchCommitEvent,StageSummaryEvent"
 
     def __init__(self, config: OtlpTracesConfig) -> None:
         load_extra("opentelemetry.sdk.trace", "otlp")

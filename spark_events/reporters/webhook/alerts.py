@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,6 +25,10 @@ __all__ = ["Alerts", "Notice", "OpenAlert"]
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 1_000
+#: Names of the files of alerts; see :meth:`Alerts._path`. The folder may contain other files.
+_FILE = re.compile(r"[0-9a-f]{32}\.json")
+#: Shortest time between two deletions of expired files, in seconds.
+_DELETION_INTERVAL = 3_600.0
 
 
 class OpenAlert(msgspec.Struct, frozen=True):
@@ -36,6 +41,8 @@ class OpenAlert(msgspec.Struct, frozen=True):
         count: number of events since the alert was opened.
         severity: number of the highest severity that was sent.
         last: id of the last event, so that a repeated delivery is not counted.
+        expires: in a file, the time at which the alert expires, in milliseconds since the epoch. Reporters with
+            different settings may share the folder.
     """
 
     key: str
@@ -44,6 +51,7 @@ class OpenAlert(msgspec.Struct, frozen=True):
     count: int
     severity: int
     last: str
+    expires: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,13 +85,26 @@ class Alerts:
         folder: folder of the files; None: keep the alerts only in memory.
         cooldown: time in which a repeated event of an open alert is only counted, in seconds.
         expires_after: time until an open alert expires, in seconds, if no event closes it.
+        clock: returns the time in seconds since the epoch.
+        most_known: maximum number of alerts in memory; beyond that, the alert with the oldest change is forgotten.
     """
 
-    def __init__(self, destination: str, folder: Path | None, cooldown: float, expires_after: float) -> None:
+    def __init__(
+        self,
+        destination: str,
+        folder: Path | None,
+        cooldown: float,
+        expires_after: float,
+        clock: Callable[[], float] = time.time,
+        most_known: int = 10_000,
+    ) -> None:
         self._destination = destination
         self._folder = folder
         self._cooldown = round(cooldown * _SECONDS)
         self._expires = round(expires_after * _SECONDS)
+        self._clock = clock
+        self._most_known = most_known
+        self._next_deletion = 0.0
         self._known: dict[str, OpenAlert] = {}
         # Operations that have failed and were logged.
         self._warned: set[str] = set()
@@ -137,16 +158,19 @@ class Alerts:
 
     def forget_expired(self) -> None:
         """Delete the files of alerts that have expired without a closing event."""
-        if self._folder is not None:
-            oldest = time.time() - self._expires / _SECONDS
-            try:
-                for path in self._folder.glob("*.json"):
-                    # Another driver may delete the file at the same time.
-                    with contextlib.suppress(FileNotFoundError):
-                        if path.stat().st_mtime < oldest:
-                            path.unlink()
-            except OSError as error:
-                self._warn_once("delete", error)
+        if self._folder is None:
+            return
+        now = self._clock()
+        self._next_deletion = now + _DELETION_INTERVAL
+        try:
+            for path in self._folder.glob("*.json"):
+                # Another driver may delete the file at the same time.
+                with contextlib.suppress(FileNotFoundError):
+                    is_old = _FILE.fullmatch(path.name) and path.stat().st_mtime < now - self._expires / _SECONDS
+                    if is_old and _expires(path) <= now * _SECONDS:
+                        path.unlink()
+        except OSError as error:
+            self._warn_once("delete", error)
 
     def _find(self, key: str, event: Event) -> OpenAlert | None:
         known = self._known.get(key)
@@ -161,14 +185,19 @@ class Alerts:
         return known if is_open else None
 
     def _store(self, alert: OpenAlert) -> None:
+        self._known.pop(alert.key, None)
         self._known[alert.key] = alert
+        if len(self._known) > self._most_known:
+            del self._known[next(iter(self._known))]
         if self._folder is None:
             return
+        if self._clock() >= self._next_deletion:
+            self.forget_expired()
         path = self._path(self._folder, alert.key)
         written = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            written.write_bytes(msgspec.json.encode(alert))
+            written.write_bytes(msgspec.json.encode(msgspec.structs.replace(alert, expires=alert.sent + self._expires)))
             # Replace the file atomically, so that a reader gets either the old or the new file.
             written.replace(path)
         except OSError as error:
@@ -188,6 +217,14 @@ class Alerts:
     def _path(self, folder: Path, key: str) -> Path:
         name = blake2b(f"{self._destination}\0{key}".encode("utf-8", "replace"), digest_size=16).hexdigest()
         return folder / f"{name}.json"
+
+
+def _expires(path: Path) -> int:
+    """Return the time at which the alert in a file expires; 0 for a damaged file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=OpenAlert).expires
+    except msgspec.DecodeError:
+        return 0
 
 
 def _more(text: object) -> tuple[str, ...]:

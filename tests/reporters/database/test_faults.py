@@ -381,12 +381,12 @@ def test_an_older_schema_is_upgraded_and_a_newer_schema_is_rejected(database: Da
     for _ in range(2):
         with engine.begin() as connection:
             schema.prepare(connection, [*schema.STEPS, newest])
-            assert schema.version(connection) == 4
+            assert schema.version(connection) == 5
     assert calls == [1]
     assert database.query("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
     assert database.query("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
     with (
-        pytest.raises(PermanentError, match="version 4, this release supports version 3: upgrade spark-events"),
+        pytest.raises(PermanentError, match="version 5, this release supports version 4: upgrade spark-events"),
         engine.begin() as c,
     ):
         schema.prepare(c)
@@ -414,7 +414,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
         engine.dispose()
         running.deliver([event(1)])
         assert running.counters.delivered == 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
     assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 

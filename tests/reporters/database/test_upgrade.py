@@ -1,73 +1,37 @@
-"""Tests of upgrades from schema versions 1 and 2, and of the setting ``retention``."""
+"""Tests of older schema versions, and of the setting ``retention``."""
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import ROOT, event
+from fakes import event
 
 from reporters.database.databases import Database, OfPostgreSQL, event_at
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
 from spark_events.reporters.database import schema
-from spark_events.reporters.database.version_1 import RENAMED, attributes_of_version_2
 
 DAY = 86_400
-_IN_POSTGRESQL = {
-    re.escape("(julianday('now') - 2440587.5) * 86400000"): "extract(epoch FROM now()) * 1000",
-    r"json_extract\(attributes, '\$\.\"([a-z_.]+)\"'\)": r"attributes ->> '\1'",
-    r"\bDATETIME\b": "TIMESTAMP WITH TIME ZONE",
-    r"\battributes JSON\b": "attributes JSONB",
-}
 
 
-def of_version_1(database: Database) -> None:
-    """Create the tables of version 1 with a few events."""
-    script = Path(__file__).with_name("version_1.sql").read_text(encoding="utf-8")
-    if isinstance(database, OfPostgreSQL):
-        for sqlite, postgresql in _IN_POSTGRESQL.items():
-            script = re.sub(sqlite, postgresql, script)
-    for statement in script.split(";\n"):
-        if statement.strip():
-            database.query(statement)
-
-
-def attributes_of(database: Database, name: str, more: str = "") -> dict[str, Any]:
-    ((stored,),) = database.query(f"SELECT attributes FROM spark_events WHERE name = '{name}' {more}")
-    found: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
-    return found
-
-
-def test_a_database_of_version_1_is_upgraded(database: Database) -> None:
-    """An upgrade renames attributes to their version 2 names, and the views include old and new events.
-
-    A second start changes nothing.
-    """
-    of_version_1(database)
-    before = database.query("SELECT count(*) FROM spark_events")[0][0]
-    for number in range(2):
-        with Running("database", {**database.settings, **IMPATIENT}) as running:
-            running.deliver([event(number)])
-            assert running.counters.failures == 0
-    assert database.query("SELECT count(*) FROM spark_events")[0][0] == before + 2
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
-    commit = attributes_of(database, "BatchCommitEvent")
-    assert (commit["spark.batch.id"], commit["spark.batch.rows_input"]) == (25, 4)
-    assert commit["spark.batch.duration.add_batch_ms"] == 1
-    assert [source["rows"] for source in json.loads(commit["spark.batch.sources"])] == [4, 0]
-    (account,) = json.loads(attributes_of(database, "DispatcherReportEvent")["spark.events.reporters"])
-    assert (account["name"], account["accepted"], account["dropped"]) == ("audit", 4, {"mailbox-full": 1})
-    enriched = attributes_of(database, "EnrichmentEvent")
-    assert json.loads(enriched["spark.enrich.failures_by_type"]) == {"ConnectionError": 1}
-    look = "SELECT status, failed_runs FROM spark_events_uptime WHERE entity = 'application' AND period = 'all'"
-    assert [tuple(row) for row in database.query(look)] == [("FAILED", 1)]
-    causes = database.query("SELECT root_cause FROM spark_events_failures_by_cause")
-    assert ("java.io.IOException: disk",) in [tuple(row) for row in causes]
+def test_tables_of_an_old_version_are_refused(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """Tables that cannot be upgraded are unchanged; the error says what to do. Afterwards, events are stored."""
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+    database.query("UPDATE spark_events_schema SET version = 1")
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(1)])
+        assert running.counters.dropped == {"rejected": 1}
+    assert database.query("SELECT count(*) FROM spark_events")[0][0] == 1
+    advice = "the tables in the database have version 1, this release upgrades version 2 and later: use another"
+    assert caplog.text.count(advice) == 1
+    database.query(f"DROP TABLE spark_events {'CASCADE' if isinstance(database, OfPostgreSQL) else ''}")
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(2)])
+        assert running.counters.delivered == 1
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
 
 
 def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
@@ -84,23 +48,9 @@ def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database)
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 200, app_name="shop", **about)])
         assert running.counters.failures == 0
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
     rows = database.query("SELECT failure_class, failures FROM spark_events_failures_by_cause")
     assert [tuple(row) for row in rows] == [("DISK_FULL", 2)]
-
-
-def test_the_renamed_attributes_equal_the_page() -> None:
-    """The upgrade renames exactly the attributes that docs/events.md lists."""
-    text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-    table = text.partition("## Attribute names of schema version 1")[2]
-    rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", table, re.MULTILINE))
-    assert {old: new for old, new in rows.items() if "<" not in old} == RENAMED
-    for old, new in rows.items():
-        if "<" in old:
-            given = old.replace("<i>", "0").replace("<phase>", "addBatch").replace("<number>", "failures")
-            (made,) = attributes_of_version_2({given: "x"})
-            assert made == new.replace("<phase>", "add_batch").replace("<number>", "failures"), old
-        assert attributes_of_version_2({new: "x"}) == {new: "x"}
 
 
 def old_and_new(now: float) -> list[Event]:

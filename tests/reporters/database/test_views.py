@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from pathlib import Path
 from typing import Any
 
 from fakes import application_end, application_start, decoded
 
-from reporters.database.databases import Database, event_at
+from reporters.database.databases import Database, OfSQLite, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
+from spark_events.reporters.database import views
 from spark_events.translate.translator import Translator
 
 HOUR = 3_600
@@ -311,3 +314,60 @@ def test_an_event_is_compared_with_the_limits_of_its_driver(database: Database) 
     )
     look = "SELECT batch_id, kind, duration_ms, limit_ms FROM spark_events_sla_violations ORDER BY batch_id"
     assert rows_of(database, look) == [(1, "commit", 59_000, 30_000), (3, "commit", 45_000, 30_000)]
+
+
+def test_an_overdue_incident_ends_with_its_attempt(database: Database) -> None:
+    """If an application has two attempts, overdue work is one incident, and ends with the attempt that reported it."""
+    first: dict[str, Any] = {"spark.app.attempt_id": "1"}
+    second: dict[str, Any] = {"spark.app.attempt_id": "2"}
+    late: dict[str, Any] = {"app": "a", "status": "OVERDUE", "spark.deadline.rule": "batch"}
+    written(
+        database,
+        *(
+            event_at("JobStatusChangeEvent", at, entity="application", app="a", status=status, **attempt)
+            for at, status, attempt in ((100, "RUNNING", first), (200, "FAILED", first), (210, "RUNNING", second))
+        ),
+        event_at("DeadlineStatusChangeEvent", 150, Severity.WARN, **late, **first),
+        event_at("DeadlineStatusChangeEvent", 250, Severity.WARN, **late, **second),
+    )
+    look = "SELECT opened_ts_millis, closed_ts_millis FROM spark_events_incidents WHERE kind = 'overdue'"
+    assert rows_of(database, f"{look} ORDER BY opened_ts_millis") == [(150_000, 200_000), (250_000, None)]
+
+
+def failing_runs(count: int) -> list[Event]:
+    """Build runs of an application whose query commits, is overdue and fails."""
+    events = []
+    for number in range(count):
+        app, run, at = f"a{number}", f"r{number}", 100 * (number + 1)
+        about: dict[str, Any] = {"app": app, "app_name": "shop", "query": "q1", "query_name": "clicks", "run": run}
+        events += application("shop", app, (at, "RUNNING"), (at + 60, "FAILED"))
+        events += query(app, run, (at + 1, "RUNNING"), (at + 59, "FAILED"))
+        events += [event_at("BatchCommitEvent", at + 2 + batch, batch=batch, took=10, **about) for batch in range(3)]
+        late = {"spark.deadline.rule": "batch"}
+        events.append(event_at("DeadlineStatusChangeEvent", at + 30, Severity.WARN, status="OVERDUE", **about, **late))
+        events.append(failure(at + 59, **about))
+    return events
+
+
+def steps_of(database: OfSQLite, query: str) -> int:
+    """Return how many steps SQLite's virtual machine needs for a query, in units of 100."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    with contextlib.closing(database.connect()) as connection:
+        connection.set_progress_handler(count, 100)
+        connection.execute(query).fetchall()
+    return steps
+
+
+def test_the_work_of_a_view_grows_linearly_with_the_runs(tmp_path: Path) -> None:
+    """Three times as many runs and failures need about three times as many steps of SQLite, not nine times."""
+    few, many = OfSQLite(tmp_path / "few.db"), OfSQLite(tmp_path / "many.db")
+    written(few, *failing_runs(200))
+    written(many, *failing_runs(600))
+    for view in views.NAMES:
+        look = f"SELECT * FROM {view}"
+        assert 0 < steps_of(many, look) < 4 * steps_of(few, look), view

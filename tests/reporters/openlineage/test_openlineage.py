@@ -53,7 +53,7 @@ def sent(events: list[Event], **settings: str) -> list[dict[str, Any]]:
     with Receiver() as receiver, Running("openlineage", {"url": receiver.url, **IMPATIENT, **settings}) as running:
         running.deliver(events)
         assert running.counters.delivered == len(events)
-        assert {request.path.partition("?")[0] for request in receiver.taken} <= {"/api/v1/lineage"}
+        assert {request.path for request in receiver.taken} <= {"/hook/api/v1/lineage"}
         found = [request.json for request in receiver.taken]
     for one in found:
         schema().validate(one)
@@ -129,6 +129,40 @@ def test_the_parent_is_the_run_that_submitted_the_application() -> None:
 def test_send_test_sends_a_run_without_a_state() -> None:
     """`spark-events send-test` sends a run event without a state, to test the server."""
     assert types(sent([event_for("lineage")])) == [("TestEvent", "OTHER")]
+
+
+@pytest.mark.parametrize(
+    ("path", "requested"),
+    [
+        ("", "/api/v1/lineage"),
+        ("/", "/api/v1/lineage"),
+        ("/marquez", "/marquez/api/v1/lineage"),
+        ("/marquez/", "/marquez/api/v1/lineage"),
+        ("/marquez/api/v1/lineage", "/marquez/api/v1/lineage"),
+    ],
+)
+def test_the_url_may_have_a_path(path: str, requested: str) -> None:
+    """Requests go below the path of ``url``, for example of a gateway; the path of the API may be included."""
+    with Receiver() as receiver:
+        url = f"http://localhost:{receiver.port}{path}"
+        with Running("openlineage", {"url": url, **IMPATIENT}) as running:
+            running.deliver(translated(application_start()))
+        assert {request.path for request in receiver.taken} == {requested}
+
+
+def test_a_refused_run_event_drops_no_other_run_event() -> None:
+    """If an event becomes several run events and the server refuses one, the others are sent, each once."""
+    events = translated(application_start(), query_started(run=RUN), application_end("STOPPED"))
+    script = [Answer(), Answer(), Answer(422, "no such job"), Answer(503), Answer()]
+    with (
+        Receiver(script) as receiver,
+        Running("openlineage", {"url": receiver.url, **IMPATIENT}) as running,
+    ):
+        running.deliver(events)
+        assert running.counters.dropped == {"rejected": 1}
+        assert running.counters.delivered == len(events) - 1
+        sent_events = [request.json for request in receiver.requests]
+    assert types(sent_events)[2:] == [("shop.clicks", "COMPLETE"), ("shop", "COMPLETE"), ("shop", "COMPLETE")]
 
 
 def test_the_api_key_is_a_bearer_token() -> None:

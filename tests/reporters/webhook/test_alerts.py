@@ -379,7 +379,7 @@ def test_expired_alerts_that_cannot_be_deleted_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the file of an expired alert cannot be deleted, one message contains the reason."""
-    file = tmp_path / "0123.json"
+    file = tmp_path / f"{0:032x}.json"
     file.touch()
     os.utime(file, (0, 0))
 
@@ -390,3 +390,63 @@ def test_expired_alerts_that_cannot_be_deleted_are_logged(
     Alerts("destination", tmp_path, 60, 3600).forget_expired()
     (message,) = caplog.messages
     assert message.startswith(f"cannot delete open alerts: [Errno 13] Permission denied: '{file}'")
+
+
+def opened(alerts: Alerts, number: int, at: float = 0.0) -> None:
+    """Open an alert of its own, with an event at this time in seconds since the epoch."""
+    one = event(number, **{"incident.key": f"shop/order-{number}/failure", "incident.role": "alarm"})
+    notice = alerts.notice(msgspec.structs.replace(one, observed_ts_millis=round((at or time.time()) * 1000)))
+    assert notice is not None
+    alerts.sent(notice)
+
+
+def age(folder: Path, seconds: float) -> None:
+    """Set the modification times of all files in the folder to this age."""
+    for file in folder.iterdir():
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+def test_only_expired_files_of_alerts_are_deleted(tmp_path: Path) -> None:
+    """The reporter deletes neither foreign files in the folder nor alerts of a reporter with a longer expiry."""
+    for name in ("dashboard.json", "0123.json", f"{0:032X}a.json"):
+        (tmp_path / name).write_text("{}")
+    foreign = {file.name for file in tmp_path.iterdir()}
+    week_ago = time.time() - 7 * 86_400
+    opened(Alerts("patient", tmp_path, 60, 30 * 86_400), 1, week_ago)
+    kept = {file.name for file in tmp_path.iterdir()}
+    opened(Alerts("hasty", tmp_path, 60, 3_600), 2, week_ago)
+    damaged = tmp_path / f"{0:032x}.json"
+    damaged.write_bytes(b"{")
+    age(tmp_path, 7 * 86_400)
+    with Receiver() as receiver:
+        keys = {"format": "slack", "alerts.directory": str(tmp_path), "alerts.expire-after": "1h"}
+        with Running("webhook", {"url": receiver.url, **keys}) as running:
+            running.deliver([alarm(3)])
+    assert foreign < kept
+    assert kept < {file.name for file in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) == len(kept) + 1
+    assert not damaged.exists()
+
+
+def test_alerts_that_expire_during_a_run_are_deleted(tmp_path: Path) -> None:
+    """The files of expired alerts are deleted when an alert is stored, at most once an hour."""
+    now = time.time()
+    alerts = Alerts("destination", tmp_path, 60, 86_400, clock=lambda: now)
+    opened(alerts, 1, now - 86_401)
+    age(tmp_path, 86_401)
+    for passed, files in ((3_599, 2), (1, 2)):
+        now += passed
+        opened(alerts, 10 + passed)
+        assert len(list(tmp_path.iterdir())) == files
+
+
+def test_alerts_in_memory_are_bounded() -> None:
+    """Without a folder, the reporter forgets the oldest alerts; a recent alert is only counted."""
+    alerts = Alerts("destination", None, 60, 3_600, most_known=2)
+    now = time.time()
+    for number in (1, 2, 3):
+        opened(alerts, number, now)
+    opened(alerts, 1, now)
+    recent = event(3, **{"incident.key": "shop/order-3/failure", "incident.role": "alarm"})
+    repeated = msgspec.structs.replace(recent, event_id="other", observed_ts_millis=round(now * 1000))
+    assert alerts.notice(repeated) is None

@@ -30,7 +30,7 @@ def life(*ends: dict[str, Any], beats: int = 1) -> list[Event]:
 def pinged(events: list[Event], **settings: str) -> list[Request]:
     with Receiver() as receiver, Running("heartbeat", {"url": receiver.url, **IMPATIENT, **settings}) as running:
         running.deliver(events)
-        assert running.counters.delivered == len(events)
+        assert running.counters.delivered == running.counters.accepted
         return list(receiver.taken)
 
 
@@ -92,9 +92,21 @@ def test_every_refused_ping_is_counted() -> None:
         assert running.counters.dropped == {"rejected": 2}
 
 
-def test_events_without_a_signal_are_delivered_without_a_ping() -> None:
-    """Events for which the reporter sends no ping count as delivered, so the reporter needs no filter."""
-    assert pinged([event(n) for n in range(3)]) == []
+def test_events_without_a_signal_are_not_buffered() -> None:
+    """During an outage of the monitor, events for which the reporter sends no ping are neither buffered nor dropped."""
+    with (
+        Receiver(decide=lambda _: Answer(503)) as receiver,
+        Running("heartbeat", {"url": receiver.url, **IMPATIENT}) as running,
+    ):
+        running.put(life())
+        running.await_failures()
+        running.put([event(n) for n in range(100)])
+        assert (running.counters.accepted, running.counters.held) == (2, 2)
+
+
+def test_a_filter_of_the_user_replaces_the_default() -> None:
+    """With its own ``filter.includes``, the reporter receives the selected events, and sends no ping for others."""
+    assert pinged([event(n) for n in range(3)], **{"filter.includes": "*:*"}) == []
 
 
 def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:

@@ -108,12 +108,13 @@ def test_the_file_and_its_log_stay_within_the_limit(path: Path, size: int) -> No
     database.close()
 
 
-@pytest.mark.parametrize("damage", ["no database", "another version", "no table", "another table"])
+@pytest.mark.parametrize("damage", ["no database", "older version", "newer version", "no table", "another table"])
 def test_another_file_is_reported_as_corrupt(path: Path, damage: str) -> None:
     SpoolDatabase(path, False, MANY).close()
     db = sqlite3.connect(path)
     for statement in {
-        "another version": ("PRAGMA user_version = 77",),
+        "older version": ("PRAGMA user_version = 1",),
+        "newer version": ("PRAGMA user_version = 77",),
         "no table": ("DROP TABLE events",),
         "another table": ("PRAGMA user_version = 0",),
     }.get(damage, ()):

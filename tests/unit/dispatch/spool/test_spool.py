@@ -13,11 +13,10 @@ from fakes import PATIENCE, event, eventually, numbers
 from spools import CORRUPT, FAILS, FULL, Gate, rows_of, spoil
 
 from spark_events import Severity
-from spark_events.dispatch.entries import Entries, Entry, priority_of
-from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
+from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
-from spark_events.event import encode_event
 
 from .conftest import Open
 
@@ -101,27 +100,6 @@ def test_only_the_owner_can_access_files_and_folders(owner: Open, tmp_path: Path
         os.umask(before)
     for found in (tmp_path / "spool", *(tmp_path / "spool").rglob("*")):
         assert found.stat().st_mode & 0o777 == (0o700 if found.is_dir() else 0o600), found
-
-
-def test_a_spool_of_the_previous_version_is_delivered(owner: Open, tmp_path: Path) -> None:
-    folder = SpoolFolders(tmp_path, "shop", "audit", "").claim_own()
-    db = sqlite3.connect(folder.path)
-    db.executescript(
-        "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
-        "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, worth INTEGER NOT NULL,"
-        " accepted REAL NOT NULL, event BLOB NOT NULL);"
-        "CREATE INDEX events_by_worth ON events (worth, id); PRAGMA user_version = 1"
-    )
-    for number in range(5):
-        made = event(number)
-        row = (number + 7, made.event_id, priority_of(made), 0.0, encode_event(made))
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
-    db.commit()
-    db.close()
-    folder.release()
-    one = owner()
-    one.put(5)
-    assert one.deliver(6) == list(range(6))
 
 
 def test_more_events_than_fit_in_memory_are_delivered_in_order(owner: Open) -> None:
