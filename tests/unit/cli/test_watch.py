@@ -122,6 +122,19 @@ def test_each_loss_is_reported_once(tmp_path: Path) -> None:
     assert len(read_events(tmp_path / RECORD)) == 2
 
 
+@pytest.mark.parametrize("source", ["events.jsonl", "."])
+def test_a_loss_in_the_current_folder_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """The loss is recorded beside a source with a relative path, so it is reported once."""
+    monkeypatch.chdir(tmp_path)
+    Path("events.jsonl").write_bytes(story())
+    sink = ListSink()
+    for minute in (10, 11):
+        watch(Path(source), sink, minute).look()
+    assert len(sink.events) == len(read_events(tmp_path / RECORD)) == 1
+
+
 def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
     """Two watchers that check at the same time report equal events, although neither reads the other's record."""
     (tmp_path / "events.jsonl").write_bytes(story())
