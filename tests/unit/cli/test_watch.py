@@ -31,6 +31,7 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.dispatch_reports import final_report
 from spark_events.translate.translator import Translator
 from spark_events.watch.folder import RECORD, JsonFolder
+from spark_events.watch.sightings import Sightings
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
 MINUTE = 60_000
@@ -176,6 +177,54 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
     path.write_bytes(b"")
     watcher.look()
     assert [seen.last_seen for seen in watcher.sightings] == [START + 9 * MINUTE]
+
+
+class RotatingSightings(Sightings):
+    """Sightings that rotate the watched file at each of the next ``rotations`` events, as another process may do."""
+
+    def __init__(self, path: Path, rotations: int = 0) -> None:
+        super().__init__()
+        self._path = path
+        self.rotations = rotations
+
+    def see(self, event: Event) -> None:
+        super().see(event)
+        if self.rotations:
+            self.rotations -= 1
+            self._path.rename(f"{self._path}.20260131T10{self.rotations:04}.000000Z")
+            self._path.write_bytes(story("new", minutes=1, end="STOPPED"))
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_rotated_during_the_check_is_read(tmp_path: Path, is_folder: bool) -> None:
+    """A file that is rotated while the watcher reads another file is also read, so its application is not LOST."""
+    path = tmp_path / "events.jsonl"
+    first = tmp_path / "a.jsonl" if is_folder else Path(f"{path}.20260131T090000.000000Z")
+    lines = story(minutes=10).splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:4]))
+    sink = ListSink()
+    watcher = watch(tmp_path if is_folder else path, sink, 10)
+    watcher.sightings = sightings = RotatingSightings(path)
+    watcher._source.read(sightings, 0)
+    with path.open("ab") as file:
+        file.write(b"".join(lines[4:]))
+    first.write_bytes(story("first", end="STOPPED"))
+    sightings.rotations = 1
+    watcher.look()
+    assert [seen.last_seen for seen in sightings if seen.is_expected] == [START + 9 * MINUTE]
+    assert sink.events == []
+
+
+def test_a_file_that_is_rotated_all_the_time(tmp_path: Path) -> None:
+    """If the file is rotated during each attempt to read it, the watcher reports an error, and no loss."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(story())
+    sink = ListSink()
+    watcher = watch(path, sink, 10)
+    watcher.sightings = RotatingSightings(path, rotations=1000)
+    with pytest.raises(SparkEventsError, match=r"events\.jsonl: files are rotated faster than they are read"):
+        watcher.look()
+    assert sink.events == []
 
 
 def test_old_files_are_not_read(tmp_path: Path) -> None:
