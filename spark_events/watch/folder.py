@@ -38,7 +38,7 @@ class JsonFolder:
         self._read: dict[tuple[int, int], int] = {}
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read the events written since the last call; skip files that are older than ``since``.
+        """Read the events written since the last call; skip files and events that are older than ``since``.
 
         ``since`` is in milliseconds since the epoch.
 
@@ -95,11 +95,11 @@ class JsonFolder:
             identity = status.st_dev, status.st_ino
             if identity not in done:
                 is_old = status.st_mtime * 1000 < since
-                done.add(identity if is_old else self._read_one(file, sightings))
+                done.add(identity if is_old else self._read_one(file, sightings, since))
                 has_others = True
         return has_others
 
-    def _read_one(self, file: Path, sightings: Sightings) -> tuple[int, int]:
+    def _read_one(self, file: Path, sightings: Sightings, since: int) -> tuple[int, int]:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
             identity = status.st_dev, status.st_ino
@@ -114,17 +114,20 @@ class JsonFolder:
                 if not line.endswith(b"\n"):
                     break
                 if any(mark in line for mark in _MARKS):
-                    _see(sightings, line)
+                    _see(sightings, line, since)
                 begin += len(line)
             self._read[identity] = begin
             return identity
 
 
-def _see(sightings: Sightings, line: bytes) -> None:
+def _see(sightings: Sightings, line: bytes, since: int) -> None:
     try:
-        sightings.see(decode_event(line))
+        event = decode_event(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         _LOG.debug("skipping a line of another program, or an incomplete line: %s", error)
+        return
+    if event.observed_ts_millis >= since:
+        sightings.see(event)
 
 
 async def _reported(reporter: FileReporter, event: Event) -> None:

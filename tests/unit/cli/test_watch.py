@@ -237,6 +237,22 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
     assert [*watcher.sightings] == []
 
 
+def test_old_events_of_a_growing_file_are_ignored(tmp_path: Path) -> None:
+    """Events older than ``--since`` are ignored, even in a file that other applications still write to.
+
+    An application that started earlier and still sends heartbeats is watched, with the event id of its sidecar.
+    """
+    (tmp_path / "events.jsonl").write_bytes(story("dead", minutes=2) + story("alive", minutes=10))
+    sink = ListSink()
+    watcher = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 10)
+    watcher.look()
+    assert [seen.name for seen in watcher.sightings] == ["shop of alive"]
+    assert sink.events == []
+    later = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 12)
+    later.look()
+    assert [event.event_id for event in sink.events] == [of_sidecar("alive").event_id]
+
+
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:
     """After an outage of the source, the watcher waits, because reporters may deliver heartbeats late."""
     sink, now = ListSink(), [10.0]
