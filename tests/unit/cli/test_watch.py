@@ -227,6 +227,16 @@ def test_a_file_that_is_rotated_all_the_time(tmp_path: Path) -> None:
     assert sink.events == []
 
 
+def test_a_deeply_nested_line_is_skipped(tmp_path: Path) -> None:
+    """A line that is nested too deeply for the decoder is skipped, and the other applications are watched."""
+    line = b'{"name":"HeartbeatEvent","x":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"
+    (tmp_path / "a.jsonl").write_bytes(line)
+    (tmp_path / "b.jsonl").write_bytes(line + story())
+    sink = ListSink()
+    watch(tmp_path, sink, 10).look()
+    assert [event.event_id for event in sink.events] == [of_sidecar().event_id]
+
+
 def test_old_files_are_not_read(tmp_path: Path) -> None:
     """Files older than ``--since``, one week by default, are not read."""
     path = tmp_path / "events.jsonl"
