@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.watch import Watcher
 from spark_events.errors import SparkEventsError
-from spark_events.event import encode_lines
+from spark_events.event import decode_event, encode_lines
+from spark_events.event.text import moment
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.dispatch_reports import final_report
 from spark_events.translate.translator import Translator
@@ -109,6 +111,20 @@ def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys:
     (tmp_path / "events.jsonl").write_bytes(story(interval=None))
     assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
     assert "none: not watched" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("end", ["STOPPED", "report"])
+def test_an_application_with_only_its_end_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    """``-v`` prints name, id and time of an application even if the source contains only its last event."""
+    last = story(end=end, minutes=1).splitlines(keepends=True)[-1]
+    (tmp_path / "events.jsonl").write_bytes(last)
+    assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    time = moment(decode_event(last).observed_ts_millis)
+    status = "RUNNING" if end == "report" else "FINISHED"
+    assert re.split(" {2,}", row.strip()) == ["shop of local-1", "local-1", status, time, "none: not watched"]
 
 
 def test_each_loss_is_reported_once(tmp_path: Path) -> None:
