@@ -18,6 +18,7 @@ import psutil
 
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.bridge.records import Decoder
+from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.incidents.config import IncidentConfig
 
@@ -45,6 +46,11 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"timed out after {within} s: {what or look}; last result: {seen!r}")
         time.sleep(0.005)
+
+
+def balances(counters: DeliveryCounters) -> bool:
+    """Return whether the number of accepted events equals the sum of the other counters."""
+    return counters.accepted == counters.delivered + counters.lost + counters.spooled + counters.held
 
 
 def is_gone(pid: int) -> bool:

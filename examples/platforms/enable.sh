@@ -19,5 +19,5 @@ if [[ $listeners == *io.sparkevents.EventsListener* ]]; then exit; fi
             spark.extraListeners) value=${listeners:+$listeners,}$value ;;
             spark.driver.extraClassPath) value=${path:+$path:}$value ;;
         esac
-        echo "$key $value"
+        echo "$key${value:+ $value}"
     done >>"$defaults"

@@ -171,17 +171,23 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
-    """Return the logs below these paths, without duplicates, and the number of paths without a log."""
+    """Return the logs below these paths, without duplicates, and the number of paths that failed."""
     logs: dict[Path, EventLog] = {}
     failed = 0
+
+    def unreadable(error: OSError) -> None:
+        nonlocal failed
+        failed += 1
+        print(f"spark-events: cannot read {error.filename or path}: {error.strerror}", file=sys.stderr)
+
     for path in paths:
+        before = failed
         try:
-            found = find_logs(path)
+            found = find_logs(path, unreadable)
         except OSError as error:
-            failed += 1
-            print(f"spark-events: cannot read {path}: {error.strerror}", file=sys.stderr)
+            unreadable(error)
             continue
-        if not found:
+        if not found and failed == before:
             failed += 1
             print(f"spark-events: {path}: no event log in this folder", file=sys.stderr)
         for log in found:

@@ -188,4 +188,4 @@ def _look(watch: Watcher, verbose: bool) -> int:
 
 def _heartbeat(seen: Sighting) -> tuple[str, str]:
     every = f"every {seen.interval / 1000:g} s" if seen.interval else "none: not watched"
-    return moment(seen.last_seen), every
+    return moment(seen.last_seen or seen.reported), every

@@ -48,11 +48,6 @@ class DeliveryCounters:
     timeouts: int = 0
 
     @property
-    def balances(self) -> bool:
-        """Whether the number of accepted events equals the sum of the other counters."""
-        return self.accepted == self.delivered + sum(self.dropped.values()) + self.spooled + self.held
-
-    @property
     def lost(self) -> int:
         """Number of dropped events, which are never delivered."""
         return sum(self.dropped.values())

@@ -42,7 +42,10 @@ def decode_event(data: bytes) -> Event:
         msgspec.MsgspecError: the data is not an event.
         UnicodeDecodeError: the data is not UTF-8.
     """
-    return _DECODER.decode(data)
+    try:
+        return _DECODER.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError("the JSON is nested too deeply") from None
 
 
 def without_surrogates(event: Event) -> Event:

@@ -19,7 +19,7 @@ from spark_events.watch.sightings import Sightings
 #: Name of the file that contains the events that watchers have reported; other watchers and later runs read this file.
 RECORD = "spark-events-watch.jsonl"
 _MARKS = (f'"{HEARTBEAT}"'.encode(), b'"spark.application"', b'"DispatcherReportEvent"')
-#: Maximum number of attempts to read the folder; an attempt fails if a file is rotated meanwhile.
+#: Maximum number of times that the files are listed in one check; the last list must contain no unread file.
 _ATTEMPTS = 5
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class JsonFolder:
         self._read: dict[tuple[int, int], int] = {}
 
     def read(self, sightings: Sightings, since: int) -> None:
-        """Read the events written since the last call; skip files that are older than ``since``.
+        """Read the events written since the last call; skip files and events that are older than ``since``.
 
         ``since`` is in milliseconds since the epoch.
 
@@ -46,12 +46,11 @@ class JsonFolder:
             SparkEventsError: when a file cannot be read, because the event that an application has ended could be
                 missed.
         """
+        done: set[tuple[int, int]] = set()
         for _ in range(_ATTEMPTS):
             try:
-                for file in self._files():
-                    if file.stat().st_mtime * 1000 >= since:
-                        self._read_one(file, sightings)
-                return
+                if not self._read_others(sightings, since, done):
+                    return
             except FileNotFoundError as error:
                 if not self._path.exists():
                     raise SparkEventsError(f"cannot read {self._path}: {error.strerror}") from None
@@ -84,13 +83,29 @@ class JsonFolder:
         own = [*Archive(self._path, keep=0).files(), self._path]
         return [*own, self._record] if self._record.exists() else own
 
-    def _read_one(self, file: Path, sightings: Sightings) -> None:
+    def _read_others(self, sightings: Sightings, since: int, done: set[tuple[int, int]]) -> bool:
+        """Read the files that are not in ``done``, and add them; return whether there was such a file.
+
+        Files are identified by device and inode. If a file is rotated before the watcher opens it, its path names a new
+        file, so the file itself is found only in the next list.
+        """
+        has_others = False
+        for file in self._files():
+            status = file.stat()
+            identity = status.st_dev, status.st_ino
+            if identity not in done:
+                is_old = status.st_mtime * 1000 < since
+                done.add(identity if is_old else self._read_one(file, sightings, since))
+                has_others = True
+        return has_others
+
+    def _read_one(self, file: Path, sightings: Sightings, since: int) -> tuple[int, int]:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
             identity = status.st_dev, status.st_ino
             begin = self._read.get(identity, 0)
             if begin == status.st_size:
-                return
+                return identity
             if begin > status.st_size:
                 # The file was truncated.
                 begin = 0
@@ -99,16 +114,20 @@ class JsonFolder:
                 if not line.endswith(b"\n"):
                     break
                 if any(mark in line for mark in _MARKS):
-                    _see(sightings, line)
+                    _see(sightings, line, since)
                 begin += len(line)
             self._read[identity] = begin
+            return identity
 
 
-def _see(sightings: Sightings, line: bytes) -> None:
+def _see(sightings: Sightings, line: bytes, since: int) -> None:
     try:
-        sightings.see(decode_event(line))
+        event = decode_event(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         _LOG.debug("skipping a line of another program, or an incomplete line: %s", error)
+        return
+    if event.observed_ts_millis >= since:
+        sightings.see(event)
 
 
 async def _reported(reporter: FileReporter, event: Event) -> None:

@@ -25,9 +25,10 @@ class Sighting:
     Times are in milliseconds since the epoch, 0 if unknown.
 
     Attributes:
-        attributes: attributes of the application, which the LOST event contains, from a heartbeat or the start.
+        attributes: attributes of the application, which the LOST event contains, from a heartbeat or the start; if
+            neither is known, from another event.
         started: time of the start.
-        last_seen: time of the latest start or heartbeat.
+        last_seen: time of the latest start or heartbeat; if neither is known, of the end event.
         interval: time between two heartbeats, according to the latest heartbeat.
         sequence: highest sequence number.
         reported: time of the latest final report, after which the sidecar sends no heartbeats.
@@ -102,12 +103,14 @@ class Sightings:
         found = self._all.setdefault(key, Sighting())
         at = event.observed_ts_millis
         found.sequence = max(found.sequence, event.sequence)
+        found.attributes = found.attributes or about
         if event.name == _REPORT:
             found.reported = max(found.reported, at)
             return
         status = str(about.get("spark.status.new"))
         if is_status and status != "RUNNING":
             found.status = status
+            found.last_seen = found.last_seen or at
         elif is_status:
             found.started = at
         if at >= found.last_seen and not found.status:

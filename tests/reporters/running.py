@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from fakes import eventually
+from fakes import balances, eventually
 
 from spark_events import Event
 from spark_events.config import Settings
@@ -65,5 +65,5 @@ class Running:
         self._stopped = True
         began = time.monotonic()
         self._dispatcher.stop(began + within)
-        assert self.counters.balances
+        assert balances(self.counters)
         return began

@@ -91,7 +91,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def properties(text: str) -> dict[str, str]:
-    return dict(line.split(None, 1) for line in text.splitlines())
+    return dict(line.split(None, 1) for line in text.splitlines() if line.strip())
 
 
 def test_scripts_pass_shellcheck() -> None:
@@ -115,7 +115,7 @@ def test_install_and_enable(root: Root, wheel: Path) -> None:
     assert Path(jar).is_file()
     defaults = root.folder / "spark-defaults.conf"
     defaults.write_text(
-        "spark.driver.extraClassPath=/usr/lib/a/*:/usr/lib/b.jar\nspark.extraListeners   com.example.Other\n"
+        "spark.driver.extraClassPath=/usr/lib/a/*:/usr/lib/b.jar\nspark.extraListeners   com.example.Other"
     )
     for _ in range(2):
         root.run("enable.sh", SPARK_DEFAULTS=defaults)

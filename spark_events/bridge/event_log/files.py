@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -63,13 +63,17 @@ class EventLog:
         return Identity(f"log-{blake2b(first_line, digest_size=8).hexdigest()}", None, "its first event")
 
 
-def find_logs(path: Path) -> list[EventLog]:
+def find_logs(path: Path, on_error: Callable[[OSError], None] | None = None) -> list[EventLog]:
     """Return the logs at a path.
 
     For a folder, the result includes files that :func:`looks_like_a_log` must still check.
 
+    Args:
+        path: a log, or a folder of logs.
+        on_error: called for each subfolder that cannot be read; None: raise the error.
+
     Raises:
-        OSError: when the path or a folder cannot be read.
+        OSError: when the path, or without ``on_error`` a subfolder, cannot be read.
     """
     if not path.is_dir():
         os.stat(path)
@@ -79,17 +83,29 @@ def find_logs(path: Path) -> list[EventLog]:
         return [_rolling(path, entries)]
     databricks = _databricks(path, entries)
     others = [entry for entry in entries if databricks is None or entry not in databricks.files]
-    return [*([] if databricks is None else [databricks]), *_several(others)]
+    return [*([] if databricks is None else [databricks]), *_several(others, on_error)]
 
 
-def _several(entries: list[Path]) -> Iterator[EventLog]:
+def _several(entries: list[Path], on_error: Callable[[OSError], None] | None) -> Iterator[EventLog]:
     for entry in entries:
-        if not entry.is_dir():
-            yield _single(entry, asked_for=False)
-        elif entry.name.startswith(_ROLLING):
-            yield _rolling(entry, sorted(entry.iterdir()))
-        elif (databricks := _databricks(entry, sorted(entry.iterdir()))) is not None:
-            yield databricks
+        try:
+            log = _entry(entry)
+        except OSError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        else:
+            if log is not None:
+                yield log
+
+
+def _entry(entry: Path) -> EventLog | None:
+    """Return the log at a path in a folder of logs; None for a folder of other files."""
+    if not entry.is_dir():
+        return _single(entry, asked_for=False)
+    if entry.name.startswith(_ROLLING):
+        return _rolling(entry, sorted(entry.iterdir()))
+    return _databricks(entry, sorted(entry.iterdir()))
 
 
 def looks_like_a_log(path: Path) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from spark_events.config.kinds import placed
 from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
@@ -36,7 +37,7 @@ class FileReporter(Reporter):
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
-        self._path = config.path
+        self._path = placed(config.path)
         self._fd = -1
         self._identity = (0, 0)
         self._end = -1
@@ -46,7 +47,7 @@ class FileReporter(Reporter):
         self._had_lock = False
         self._cannot_rotate = False
         # Resolve the path: if it is a link, the target is rotated, not the link.
-        self._archive = Archive(Path(os.path.realpath(config.path)), config.keep)
+        self._archive = Archive(Path(os.path.realpath(self._path)), config.keep)
 
     def open(self) -> None:
         self._reopen()

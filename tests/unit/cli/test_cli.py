@@ -73,9 +73,14 @@ def bodies(output: str) -> list[str]:
 
 
 def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each line of `spark-events conf` is a key, white space and a value. The path of the jar exists."""
+    """Each line of `spark-events conf` is a key, white space and a value. The path of the jar exists.
+
+    The lines may be appended to a file whose last line has no line end.
+    """
     assert main(["conf"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    appended = "spark.app.name shop" + capsys.readouterr().out
+    lines = dict(line.split(maxsplit=1) for line in appended.splitlines())
+    assert lines["spark.app.name"] == "shop"
     assert lines["spark.extraListeners"] == "io.sparkevents.EventsListener"
     assert lines["spark.driver.extraClassPath"] == str(jar)
     assert lines.get("spark.events.python") == sys.executable
@@ -101,7 +106,7 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
     target = tmp_path / "stable" / jar.name
     jar.write_bytes(b"old")
     assert main(["conf", "--install", str(target.parent)]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line)
     assert (lines["spark.driver.extraClassPath"], lines["spark.events.python"]) == (str(target), sys.executable)
     jar.write_bytes(b"new")
     with target.open("rb") as of_a_driver:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from fakes import ROOT, event
+from fakes import ROOT, event, sidecar_environment
 
 from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
@@ -257,6 +259,27 @@ def test_an_unreadable_path_fails_only_its_replay(capsys: pytest.CaptureFixture[
     assert any(note.endswith("empty: no event log in this folder") for note in replay.notes)
     assert any(note.endswith("text: not a Spark event log; skipped") for note in replay.notes)
     assert "3 paths that could not be read" in replay.notes[-1]
+
+
+def test_an_unreadable_log_does_not_hide_the_other_logs_of_its_folder(tmp_path: Path) -> None:
+    """The message contains the path of the log that cannot be read, and the folder's other logs are replayed."""
+    locked = tmp_path / "eventlog_v2_app-1"
+    locked.mkdir(mode=0)
+    shutil.copy(STREAM, tmp_path)
+    # Root may read every folder unless it gives up these capabilities.
+    rights = "-dac_override,-dac_read_search"
+    unprivileged = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"] if os.geteuid() == 0 else []
+    if unprivileged and shutil.which("setpriv") is None:
+        pytest.skip("root can read every folder without setpriv")
+    process = subprocess.run(
+        [*unprivileged, *COMMAND, str(tmp_path)], check=False, capture_output=True, text=True, env=sidecar_environment()
+    )
+    assert process.returncode == 1
+    assert len(process.stdout.splitlines()) == 7
+    first, *_, last = process.stderr.splitlines()
+    assert first == f"spark-events: cannot read {locked}: Permission denied"
+    assert last.startswith("spark-events: 1 log, ")
+    assert last.endswith("; 1 path that could not be read")
 
 
 def test_damaged_lines_are_reported_and_do_not_fail_the_replay(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,11 +27,13 @@ from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.watch import Watcher
 from spark_events.errors import SparkEventsError
-from spark_events.event import encode_lines
+from spark_events.event import decode_event, encode_lines
+from spark_events.event.text import moment
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.dispatch_reports import final_report
 from spark_events.translate.translator import Translator
 from spark_events.watch.folder import RECORD, JsonFolder
+from spark_events.watch.sightings import Sightings
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
 MINUTE = 60_000
@@ -110,6 +113,20 @@ def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys:
     assert "none: not watched" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("end", ["STOPPED", "report"])
+def test_an_application_with_only_its_end_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    """``-v`` prints name, id and time of an application even if the source contains only its last event."""
+    last = story(end=end, minutes=1).splitlines(keepends=True)[-1]
+    (tmp_path / "events.jsonl").write_bytes(last)
+    assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    time = moment(decode_event(last).observed_ts_millis)
+    status = "RUNNING" if end == "report" else "FINISHED"
+    assert re.split(" {2,}", row.strip()) == ["shop of local-1", "local-1", status, time, "none: not watched"]
+
+
 def test_each_loss_is_reported_once(tmp_path: Path) -> None:
     """Each loss is reported once, even if the same watcher checks again or another watcher runs later."""
     (tmp_path / "events.jsonl").write_bytes(story("a") + story("b"))
@@ -120,6 +137,19 @@ def test_each_loss_is_reported_once(tmp_path: Path) -> None:
     watch(tmp_path, sink, 11).look()
     assert sorted(str(event.attributes["spark.app.id"]) for event in sink.events) == ["a", "b"]
     assert len(read_events(tmp_path / RECORD)) == 2
+
+
+@pytest.mark.parametrize("source", ["events.jsonl", "."])
+def test_a_loss_in_the_current_folder_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """The loss is recorded beside a source with a relative path, so it is reported once."""
+    monkeypatch.chdir(tmp_path)
+    Path("events.jsonl").write_bytes(story())
+    sink = ListSink()
+    for minute in (10, 11):
+        watch(Path(source), sink, minute).look()
+    assert len(sink.events) == len(read_events(tmp_path / RECORD)) == 1
 
 
 def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
@@ -165,6 +195,64 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
     assert [seen.last_seen for seen in watcher.sightings] == [START + 9 * MINUTE]
 
 
+class RotatingSightings(Sightings):
+    """Sightings that rotate the watched file at each of the next ``rotations`` events, as another process may do."""
+
+    def __init__(self, path: Path, rotations: int = 0) -> None:
+        super().__init__()
+        self._path = path
+        self.rotations = rotations
+
+    def see(self, event: Event) -> None:
+        super().see(event)
+        if self.rotations:
+            self.rotations -= 1
+            self._path.rename(f"{self._path}.20260131T10{self.rotations:04}.000000Z")
+            self._path.write_bytes(story("new", minutes=1, end="STOPPED"))
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_file_that_is_rotated_during_the_check_is_read(tmp_path: Path, is_folder: bool) -> None:
+    """A file that is rotated while the watcher reads another file is also read, so its application is not LOST."""
+    path = tmp_path / "events.jsonl"
+    first = tmp_path / "a.jsonl" if is_folder else Path(f"{path}.20260131T090000.000000Z")
+    lines = story(minutes=10).splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:4]))
+    sink = ListSink()
+    watcher = watch(tmp_path if is_folder else path, sink, 10)
+    watcher.sightings = sightings = RotatingSightings(path)
+    watcher._source.read(sightings, 0)
+    with path.open("ab") as file:
+        file.write(b"".join(lines[4:]))
+    first.write_bytes(story("first", end="STOPPED"))
+    sightings.rotations = 1
+    watcher.look()
+    assert [seen.last_seen for seen in sightings if seen.is_expected] == [START + 9 * MINUTE]
+    assert sink.events == []
+
+
+def test_a_file_that_is_rotated_all_the_time(tmp_path: Path) -> None:
+    """If the file is rotated during each attempt to read it, the watcher reports an error, and no loss."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(story())
+    sink = ListSink()
+    watcher = watch(path, sink, 10)
+    watcher.sightings = RotatingSightings(path, rotations=1000)
+    with pytest.raises(SparkEventsError, match=r"events\.jsonl: files are rotated faster than they are read"):
+        watcher.look()
+    assert sink.events == []
+
+
+def test_a_deeply_nested_line_is_skipped(tmp_path: Path) -> None:
+    """A line that is nested too deeply for the decoder is skipped, and the other applications are watched."""
+    line = b'{"name":"HeartbeatEvent","x":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"
+    (tmp_path / "a.jsonl").write_bytes(line)
+    (tmp_path / "b.jsonl").write_bytes(line + story())
+    sink = ListSink()
+    watch(tmp_path, sink, 10).look()
+    assert [event.event_id for event in sink.events] == [of_sidecar().event_id]
+
+
 def test_old_files_are_not_read(tmp_path: Path) -> None:
     """Files older than ``--since``, one week by default, are not read."""
     path = tmp_path / "events.jsonl"
@@ -173,6 +261,22 @@ def test_old_files_are_not_read(tmp_path: Path) -> None:
     watcher = watch(tmp_path, ListSink(), 10)
     watcher.look()
     assert [*watcher.sightings] == []
+
+
+def test_old_events_of_a_growing_file_are_ignored(tmp_path: Path) -> None:
+    """Events older than ``--since`` are ignored, even in a file that other applications still write to.
+
+    An application that started earlier and still sends heartbeats is watched, with the event id of its sidecar.
+    """
+    (tmp_path / "events.jsonl").write_bytes(story("dead", minutes=2) + story("alive", minutes=10))
+    sink = ListSink()
+    watcher = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 10)
+    watcher.look()
+    assert [seen.name for seen in watcher.sightings] == ["shop of alive"]
+    assert sink.events == []
+    later = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 12)
+    later.look()
+    assert [event.event_id for event in sink.events] == [of_sidecar("alive").event_id]
 
 
 def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None:

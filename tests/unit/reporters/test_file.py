@@ -49,6 +49,20 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
     ]
 
 
+def test_a_relative_path_names_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path names a file in the folder that was current when the reporter was created."""
+    monkeypatch.chdir(tmp_path)
+    reporter = FileReporter(FileConfig("events.jsonl", fsync="batch"))
+    reporter.open()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    reporter.report([event(1)])
+    reporter.close()
+    reporter.report([event(2)])
+    reporter.close()
+    assert [line["body"] for line in read_events(tmp_path / "events.jsonl")] == ["1", "2"]
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_symbolic_link_in_a_world_writable_directory_is_rejected(tmp_path: Path, mode: int) -> None:
     """In a world-writable directory, a symbolic link is rejected, because another user could have created the link."""

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from fakes import event, numbers
 
 import spark_events
 from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
+
+#: An array that is nested too deeply for the decoder.
+NESTED = b'{"attributes":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
 
 
 def test_written_events_are_read(tmp_path: Path) -> None:
@@ -43,9 +47,9 @@ def test_rotated_files_come_first(tmp_path: Path) -> None:
 def test_lines_that_are_not_events_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Lines that are not events are skipped, and one warning contains their number."""
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b"{}\n" + encode_lines([event(1)]) + b"\xff\n" + encode_event(event(2)))
+    path.write_bytes(b"{}\n" + encode_lines([event(1)]) + b"\xff\n" + NESTED + b"\n" + encode_event(event(2)))
     assert numbers(list(spark_events.read(path))) == [1, 2]
-    assert f"{path}: skipped 2 lines that are not events" in caplog.text
+    assert f"{path}: skipped 3 lines that are not events" in caplog.text
 
 
 def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
@@ -72,3 +76,9 @@ def test_one_event_is_decoded() -> None:
     """``decode_event`` decodes the value of a Kafka message or the body of a webhook request."""
     one = event(7, rows=1)
     assert spark_events.decode_event(encode_event(one)) == one
+
+
+def test_a_deeply_nested_value_is_not_an_event() -> None:
+    """``decode_event`` raises the documented error for a value that is nested too deeply."""
+    with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
+        spark_events.decode_event(NESTED)
