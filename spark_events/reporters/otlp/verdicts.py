@@ -24,7 +24,9 @@ _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_
 _CONFIGURATION_CODES = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNORECASE)
 #: gRPC's error messages for a broken connection; the receiver has neither accepted nor rejected the events.
-_BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
+_BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket|No status received")
+#: gRPC's error message for an HTTP error without a gRPC status, which an ingress or a proxy sends.
+_PROXY = re.compile(r"Received http2 header with status: (\d+)")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
@@ -41,6 +43,8 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         retry_delay: delay in the status's ``RetryInfo``, in seconds, or None.
     """
     message = f"{code}: {details}" if details else code
+    if proxy := _PROXY.search(details):
+        return of_http(int(proxy[1]), {}, message, is_otlp=False)
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
         return TooLargeError(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):

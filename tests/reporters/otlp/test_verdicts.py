@@ -17,10 +17,20 @@ from google.rpc.status_pb2 import Status as RpcStatus
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsPartialSuccess, ExportLogsServiceResponse
 
 from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
-from reporters.peers.otlp import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
+from reporters.peers.otlp import (
+    Collector,
+    GrpcReceiver,
+    HttpReceiver,
+    Response,
+    Status,
+    grpc_ingress,
+    grpc_receiver,
+    http_receiver,
+)
 from spark_events import PermanentError, ThrottledError
 from spark_events.config import Secret
-from spark_events.reporters.otlp.verdicts import UnavailableError
+from spark_events.reporters.otlp.verdicts import UnavailableError, of_grpc
+from spark_events.reporters.progress import TooLargeError
 
 Codes = grpc.StatusCode
 
@@ -112,6 +122,21 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
         send(config(protocol, endpoint), [event(1), event(2)])
     assert message in str(caught.value)
     assert caught.value.rejected == 2
+
+
+@pytest.mark.parametrize("status", [200, 308, 400, 401, 404, 415, 500, 503, 520])
+def test_an_ingress_that_answers_for_a_grpc_receiver_is_retried(status: int) -> None:
+    """An HTTP status without a gRPC status is transient, because the receiver has not rejected the events."""
+    with grpc_ingress(status) as endpoint, pytest.raises(UnavailableError) as caught:
+        send(config(GRPC, endpoint), [event(1), event(2)])
+    assert f"status: {status}" in str(caught.value) or status == 200
+
+
+def test_an_ingress_with_a_size_limit_gets_smaller_requests() -> None:
+    """A 413 of an ingress before a gRPC receiver halves the batch; single events that are too large are rejected."""
+    with grpc_ingress(413) as endpoint, pytest.raises(PermanentError, match=r"2 of 2 events: .* status: 413"):
+        send(config(GRPC, endpoint), [event(1), event(2)])
+    assert isinstance(of_grpc("UNKNOWN", "Received http2 header with status: 413", None), TooLargeError)
 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
