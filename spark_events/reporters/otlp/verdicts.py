@@ -27,6 +27,8 @@ _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNO
 _BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket|No status received")
 #: gRPC's error message for an HTTP error without a gRPC status, which an ingress or a proxy sends.
 _PROXY = re.compile(r"Received http2 header with status: (\d+)")
+#: 4xx statuses that concern the events. All others, such as 404, 405, 415 and 431, concern the configuration.
+_REFUSALS = frozenset({400, 422})
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
@@ -44,7 +46,7 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     """
     message = f"{code}: {details}" if details else code
     if proxy := _PROXY.search(details):
-        return of_http(int(proxy[1]), {}, message, is_otlp=False)
+        return of_http(int(proxy[1]), {}, message, is_otlp=False, is_page=True)
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
         return TooLargeError(message)
     if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
@@ -57,14 +59,15 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     return RefusedError(message)
 
 
-def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool) -> Exception:
+def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool, is_page: bool) -> Exception:
     """Return the error for a failed HTTP response.
 
     Args:
         status: HTTP status.
         headers: case-insensitive headers.
         message: message in the body.
-        is_otlp: whether an OTLP receiver wrote the body.
+        is_otlp: whether the body is protobuf or JSON.
+        is_page: whether a proxy or the HTTP server, not the receiver's code, wrote the body.
     """
     message = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if location := headers.get("location"):
@@ -74,7 +77,8 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     if status in _TRANSIENT_STATUSES:
         pause = retry_after(headers.get("retry-after"), time.time())
         return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
-    # The error page of a proxy does not mean that the receiver refuses the events.
-    if (status == 400 or status >= 500) and is_otlp:
+    # The error page of a proxy does not mean that the receiver refuses the events. Several receivers refuse events with
+    # a plain text instead of protobuf or JSON, but a 5xx in plain text is an outage.
+    if (status in _REFUSALS and not is_page) or (status >= 500 and is_otlp):
         return RefusedError(message)
     return UnavailableError(message)

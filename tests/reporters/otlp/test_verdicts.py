@@ -58,6 +58,9 @@ def retry_after(value: str, status: int = 503) -> Response:
 
 
 PROTOBUF = (("content-type", "application/x-protobuf"),)
+TEXT = (("content-type", "text/plain; charset=utf-8"),)
+#: Go's content type of a body that the server writes before it sets a type, as Loki does.
+BYTES = (("content-type", "application/octet-stream"),)
 HTML = (("content-type", "text/html; charset=utf-8"),)
 UNAVAILABLE = [
     (Status(Codes.UNAVAILABLE), "UNAVAILABLE: no"),
@@ -73,6 +76,10 @@ UNAVAILABLE = [
     (Response(404, b"<html>", HTML), "HTTP 404"),
     (Response(500, b"<html>a proxy's page", HTML), "HTTP 500"),
     (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
+    (Response(400, b"Client sent an HTTP request to an HTTPS server.", ()), "HTTP 400: Client sent an HTTP request"),
+    (Response(415, b"protobuf only", TEXT), "HTTP 415: protobuf only"),
+    (Response(431, b"shorter headers", TEXT), "HTTP 431: shorter headers"),
+    (Response(500, b"no ingester", TEXT), "HTTP 500: no ingester"),
     (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "redirects to https://elsewhere/"),
     (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
     (Response(200, b"x" * 5_000_000), "not an OTLP receiver: its HTTP 200 response has more than 4194304 bytes"),
@@ -84,6 +91,11 @@ REFUSED = [
     (Status(Codes.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 4)"), "larger than max"),
     (Response(400, details(message="bad").SerializeToString()), "HTTP 400: bad"),
     (Response(500, details(message="bad").SerializeToString()), "HTTP 500: bad"),
+    (Response(400, b"too far behind", TEXT), "HTTP 400: too far behind"),
+    (Response(400, details(message="too old").SerializeToString(), BYTES), "HTTP 400: too old"),
+    (Response(400, b"\xff\xff", BYTES), "HTTP 400"),
+    (Response(400, b"", ()), "HTTP 400"),
+    (Response(422, b"no such field", TEXT), "HTTP 422: no such field"),
     (Response(413), "HTTP 413"),
 ]
 THROTTLED = [
