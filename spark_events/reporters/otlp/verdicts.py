@@ -49,10 +49,10 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         return of_http(int(proxy[1]), {}, message, is_otlp=False, is_page=True)
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
         return TooLargeError(message)
-    if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
-        return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
     # Retry the events, although the specification drops them after RESOURCE_EXHAUSTED without RetryInfo.
-    if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
+    if code == "RESOURCE_EXHAUSTED" or (retry_delay is not None and code in _TRANSIENT_CODES):
+        return ThrottledError(message, min(retry_delay or 0.0, _LONGEST_PAUSE))
+    if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES:
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
         return UnavailableError(message)
@@ -76,7 +76,9 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
         return TooLargeError(message)
     if status in _TRANSIENT_STATUSES:
         pause = retry_after(headers.get("retry-after"), time.time())
-        return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
+        if pause is None and status != 429:
+            return UnavailableError(message)
+        return ThrottledError(message, min(pause or 0.0, _LONGEST_PAUSE))
     # The error page of a proxy does not mean that the receiver refuses the events. Several receivers refuse events with
     # a plain text instead of protobuf or JSON, but a 5xx in plain text is an outage.
     if (status in _REFUSALS and not is_page) or (status >= 500 and is_otlp):

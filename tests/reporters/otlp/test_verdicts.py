@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,6 @@ BYTES = (("content-type", "application/octet-stream"),)
 HTML = (("content-type", "text/html; charset=utf-8"),)
 UNAVAILABLE = [
     (Status(Codes.UNAVAILABLE), "UNAVAILABLE: no"),
-    (Status(Codes.RESOURCE_EXHAUSTED, "quota"), "RESOURCE_EXHAUSTED: quota"),
     (Status(Codes.UNAUTHENTICATED, "who are you"), "UNAUTHENTICATED: who are you"),
     (Status(Codes.PERMISSION_DENIED), "PERMISSION_DENIED: no"),
     (Status(Codes.UNIMPLEMENTED), "UNIMPLEMENTED: no"),
@@ -102,6 +102,9 @@ THROTTLED = [
     (with_retry_info(Codes.RESOURCE_EXHAUSTED, 7.5), 7.5),
     (with_retry_info(Codes.UNAVAILABLE, 2), 2.0),
     (with_retry_info(Codes.UNAVAILABLE, 86_400), 300.0),
+    (Status(Codes.RESOURCE_EXHAUSTED, "quota"), 0.0),
+    (Response(429, b"", ()), 0.0),
+    (retry_after("soon", 429), 0.0),
     (retry_after("7"), 7.0),
     (retry_after("7", 429), 7.0),
     (retry_after(email.utils.formatdate(time.time() + 100_000, usegmt=True), 429), 300.0),
@@ -151,6 +154,12 @@ def test_an_ingress_with_a_size_limit_gets_smaller_requests() -> None:
     assert isinstance(of_grpc("UNKNOWN", "Received http2 header with status: 413", None), TooLargeError)
 
 
+def test_an_ingress_that_throttles_is_retried() -> None:
+    """A 429 of an ingress before a gRPC receiver is throttling."""
+    with grpc_ingress(429) as endpoint, pytest.raises(ThrottledError):
+        send(config(GRPC, endpoint), [event(1)])
+
+
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
 def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> None:
     """The delay in RetryInfo or Retry-After, in seconds or as a date, is used up to five minutes."""
@@ -185,6 +194,27 @@ def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
         assert to.wait_until_settled(20)
         assert time.monotonic() - began >= 1.0
         assert receiver.requests == [["1"], ["1"]]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_receiver_that_throttles_at_the_end_gets_every_event(protocol: str) -> None:
+    """At the application's end, throttling is no outage, even if the receiver requests no delay."""
+    is_ending, left = threading.Event(), [3]
+
+    def answer(_: list[str]) -> object:
+        if is_ending.is_set():
+            left[0] -= 1
+        throttles = Status(Codes.RESOURCE_EXHAUSTED) if protocol == GRPC else Response(429)
+        return None if left[0] < 0 else throttles
+
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    with make(answer) as (_, endpoint), delivery(config(protocol, endpoint)) as to:
+        put(to, [event(1)])
+        eventually(lambda: to.counters().failures >= 3, what="throttled attempts")
+        is_ending.set()
+        to.begin_drain()
+        assert to.wait_until_settled(20)
+        assert (to.counters().delivered, to.counters().dropped) == (1, {})
 
 
 @pytest.mark.parametrize("protocol", BOTH)
