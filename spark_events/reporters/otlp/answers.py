@@ -17,8 +17,9 @@ _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """Return the number of rejected records and the receiver's message."""
+    """Return the number of rejected records or spans, and the receiver's message."""
     try:
+        # The responses for logs and traces have the same field numbers.
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
         # The call succeeded, so if the body is unreadable, no record counts as rejected.
@@ -27,7 +28,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
 
 
 def success(content_type: str, body: bytes) -> tuple[int, str]:
-    """Return the number of rejected records and the message of a successful HTTP response.
+    """Return the number of rejected records or spans, and the message, of a successful HTTP response.
 
     Raises:
         UnavailableError: the response does not come from an OTLP receiver.
@@ -41,7 +42,7 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
         partial = _json(body).get("partialSuccess")
         if not isinstance(partial, Mapping):
             return 0, ""
-        rejected = str(partial.get("rejectedLogRecords", 0))
+        rejected = str(partial.get("rejectedLogRecords", partial.get("rejectedSpans", 0)))
         return int(rejected) if rejected.isdecimal() else 0, str(partial.get("errorMessage", ""))
     raise UnavailableError(f"the endpoint is not an OTLP receiver: it answered with content type {kind or 'unknown'}")
 

@@ -55,7 +55,7 @@ class HttpConnection:
         return self._client
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        """Send an ExportLogsServiceRequest; return the number of rejected records and the reason.
+        """Send a request for logs or traces; return the number of rejected records or spans, and the reason.
 
         Raises:
             Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
