@@ -132,11 +132,13 @@ class PermanentError(SparkEventsError):
 
 
 class ThrottledError(SparkEventsError):
-    """Raised by a reporter: the destination asks for a pause.
+    """Raised by a reporter: the destination throttles, so retry these events after a pause.
+
+    At the application's end, a throttling destination has all of ``spark.events.shutdown.timeout``.
 
     Args:
         message: the destination's answer.
-        retry_after: seconds until the next attempt, at most one hour.
+        retry_after: seconds until the next attempt, at most one hour; 0 if the destination requests no time.
 
     Raises:
         TypeError: ``retry_after`` is not a number of seconds but, for example, a header's string.

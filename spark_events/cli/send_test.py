@@ -142,4 +142,4 @@ def _reason(outcome: SendOutcome, hide: Callable[[str], str]) -> str:
     if isinstance(error, SparkEventsError):
         reason = reason.removeprefix(f"{type(error).__name__}: ")
     pause = asked_pause(error)
-    return reason if pause is None else f"{reason}; the destination requests a retry in {pause:g} s"
+    return f"{reason}; the destination requests a retry in {pause:g} s" if pause else reason

@@ -317,8 +317,9 @@ class Delivery:
 
     @property
     def _is_dead(self) -> bool:
+        loop = self._worker.retry_loop
         # If the events are safe on disk, a single failure is enough to treat the destination as dead.
-        return self._worker.retry_loop.is_dead or (self.is_durable and self._worker.retry_loop.in_failure)
+        return loop.is_dead or (self.is_durable and loop.in_failure and not loop.asks_for_pause)
 
     def _limit(self) -> None:
         """Stop attempts at a dead destination after 2 s; an answer removes this limit."""

@@ -88,6 +88,7 @@ class RetryLoop:
         busy_since: when the current call began, in seconds of ``time.monotonic``; None between calls.
         patience: how long the current call may take, in seconds.
         in_failure: whether the last attempt failed.
+        asks_for_pause: whether the destination throttled the last attempt.
         rejected: how many events the last call permanently rejected; None if the error stated no number.
         abandoned: whether the delivery has abandoned this thread.
         is_draining: whether a drain has begun.
@@ -118,7 +119,7 @@ class RetryLoop:
         self.is_draining = False
         # Number of consecutive failed attempts without an answer; a request for a pause counts as an answer.
         self._unanswered = 0
-        self._asks_for_pause = False
+        self.asks_for_pause = False
         # Number of further attempts that may fail before the loop stops retrying; None for no limit.
         self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
@@ -138,7 +139,7 @@ class RetryLoop:
         A destination counts as dead while its breaker is not closed, or after several consecutive attempts without an
         answer. A destination that requests a pause counts as alive.
         """
-        is_held_back = self._breaker.state is not BreakerState.CLOSED and not self._asks_for_pause
+        is_held_back = self._breaker.state is not BreakerState.CLOSED and not self.asks_for_pause
         return is_held_back or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
@@ -255,7 +256,7 @@ class RetryLoop:
 
     def _note_answer(self) -> None:
         self._unanswered = 0
-        self._asks_for_pause = False
+        self.asks_for_pause = False
         self._failures_left = None
 
     async def _try(self, call: Call, verb: str) -> None:
@@ -266,8 +267,8 @@ class RetryLoop:
         except PermanentError:
             raise
         except Exception as error:
-            self._asks_for_pause = asked_pause(error) is not None
-            self._unanswered = 0 if self._asks_for_pause else self._unanswered + 1
+            self.asks_for_pause = asked_pause(error) is not None
+            self._unanswered = 0 if self.asks_for_pause else self._unanswered + 1
             if self._failures_left:
                 self._failures_left -= 1
             self._breaker.failed(self._note_failure(verb, error))

@@ -12,7 +12,9 @@ from spark_events.reporters.progress import RefusedError, TooLargeError
 #: found, proxy authentication, timeout, gone, misdirected, locked, too early. The events are retried.
 _RETRIED_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
-_THROTTLED = (429, 503)
+_THROTTLED = 429
+#: Throttling only with the header ``Retry-After``; otherwise an outage.
+_THROTTLED_WITH_PAUSE = 503
 #: Longest accepted Retry-After, in seconds.
 _MOST_PATIENCE = 3600.0
 
@@ -29,8 +31,9 @@ def verdict(status: int, asked: str | None, excerpt: str, now: float) -> Excepti
     if 200 <= status < 300:
         return None
     message = f"HTTP {status}: {excerpt}" if excerpt else f"HTTP {status}"
-    if status in _THROTTLED and (pause := retry_after(asked, now)) is not None:
-        return ThrottledError(message, pause)
+    pause = retry_after(asked, now)
+    if status == _THROTTLED or (status == _THROTTLED_WITH_PAUSE and pause is not None):
+        return ThrottledError(message, pause or 0.0)
     if status == _TOO_LARGE:
         return TooLargeError(message)
     if 400 <= status < 500 and status not in _RETRIED_STATUSES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
@@ -16,8 +17,9 @@ _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """Return the number of rejected records and the receiver's message."""
+    """Return the number of rejected records or spans, and the receiver's message."""
     try:
+        # The responses for logs and traces have the same field numbers.
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
         # The call succeeded, so if the body is unreadable, no record counts as rejected.
@@ -26,7 +28,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
 
 
 def success(content_type: str, body: bytes) -> tuple[int, str]:
-    """Return the number of rejected records and the message of a successful HTTP response.
+    """Return the number of rejected records or spans, and the message, of a successful HTTP response.
 
     Raises:
         UnavailableError: the response does not come from an OTLP receiver.
@@ -40,13 +42,28 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
         partial = _json(body).get("partialSuccess")
         if not isinstance(partial, Mapping):
             return 0, ""
-        rejected = str(partial.get("rejectedLogRecords", 0))
+        rejected = str(partial.get("rejectedLogRecords", partial.get("rejectedSpans", 0)))
         return int(rejected) if rejected.isdecimal() else 0, str(partial.get("errorMessage", ""))
     raise UnavailableError(f"the endpoint is not an OTLP receiver: it answered with content type {kind or 'unknown'}")
 
 
-def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple[str, bool]:
-    """Return the message of a failed HTTP response, and whether an OTLP receiver sent it.
+class ErrorBody(NamedTuple):
+    """Body of a failed HTTP response.
+
+    Attributes:
+        message: the receiver's message, with secrets hidden.
+        is_otlp: whether the body is protobuf or JSON, as the OTLP specification requires.
+        is_page: whether a proxy or the HTTP server wrote the body: HTML, or a text without a content type, which Go
+            sends for plain HTTP on a TLS port.
+    """
+
+    message: str
+    is_otlp: bool
+    is_page: bool
+
+
+def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> ErrorBody:
+    """Parse the body of a failed HTTP response.
 
     Args:
         content_type: header of the response.
@@ -55,13 +72,15 @@ def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple
     """
     kind = _plain(content_type)
     message = ""
-    if kind == _PROTOBUF:
+    # Some receivers, such as Loki, write the Status before they set the content type.
+    if kind in (_PROTOBUF, "application/octet-stream"):
         message = _status(body).message
     elif kind == _JSON:
         message = str(_json(body).get("message", ""))
-    elif kind == "text/plain":
+    elif kind in ("text/plain", ""):
         message = body.decode("utf-8", "replace")
-    return " ".join(hide(message).split())[:500], kind in (_PROTOBUF, _JSON)
+    is_page = kind == "text/html" or (not kind and bool(body))
+    return ErrorBody(" ".join(hide(message).split())[:500], kind in (_PROTOBUF, _JSON), is_page)
 
 
 def retry_delay(metadata: Mapping[str, str | bytes]) -> float | None:

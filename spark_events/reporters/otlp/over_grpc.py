@@ -71,6 +71,11 @@ class GrpcConnection:
         call.add_done_callback(end)
         try:
             await ended.wait()
+        except asyncio.CancelledError:
+            # The dispatcher's timeout usually ends an attempt before gRPC's deadline. Replace the channel, because gRPC
+            # keeps a connection whose packets are lost, for example after a failover, until TCP gives up.
+            await self.close()
+            raise
         finally:
             call.cancel()
         if call.code() is self._grpc.StatusCode.OK:
@@ -87,7 +92,7 @@ class GrpcConnection:
         return details
 
     async def close(self) -> None:
-        """Close the channel; the next request creates a new channel."""
+        """Close the channel without waiting for the network; the next request creates a new channel."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

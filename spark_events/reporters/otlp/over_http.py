@@ -55,7 +55,7 @@ class HttpConnection:
         return self._client
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        """Send an ExportLogsServiceRequest; return the number of rejected records and the reason.
+        """Send a request for logs or traces; return the number of rejected records or spans, and the reason.
 
         Raises:
             Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
@@ -76,11 +76,11 @@ class HttpConnection:
         if response.is_success:
             rejected, reason = success(content_type, answer)
             return rejected, self._hide(reason)
-        message, is_otlp = failure(content_type, answer, self._hide)
+        message, is_otlp, is_page = failure(content_type, answer, self._hide)
         headers = dict(response.headers)
         if location := headers.get("location"):
             headers["location"] = self._hide(location)
-        raise of_http(response.status_code, headers, message, is_otlp)
+        raise of_http(response.status_code, headers, message, is_otlp, is_page)
 
     def _hint(self, error: Exception) -> str:
         # The TLS alert "certificate required" arrives after the handshake, possibly after the connection has ended.

@@ -1,4 +1,4 @@
-"""Address and options of the receiver: settings, then OTEL_EXPORTER_OTLP_LOGS_*, then OTEL_EXPORTER_OTLP_*.
+"""Address and options of the receiver: settings, then OTEL_EXPORTER_OTLP_<signal>_*, then OTEL_EXPORTER_OTLP_*.
 
 The environment variables have the same meaning as for OpenTelemetry's Python exporter.
 """
@@ -104,7 +104,6 @@ class OtlpConfig:
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_PATH = "/v1/logs"
 _GRPC, _HTTP = "grpc", "http/protobuf"
 
 
@@ -132,14 +131,16 @@ class Target:
 
 
 class _Variables:
-    """Environment variables for logs; the variables for all signals are the defaults."""
+    """Environment variables for a signal; the variables for all signals are the defaults."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], signal: str) -> None:
         self._environment = environment
+        self._signal = signal
+        self.path = f"/v1/{signal.lower()}"
 
     def find(self, name: str) -> tuple[str, str] | None:
         """Return the name and value of the variable that is set; an empty variable counts as unset."""
-        for full in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
+        for full in (f"OTEL_EXPORTER_OTLP_{self._signal}_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
             if value := self._environment.get(full, "").strip():
                 return full, value
         return None
@@ -155,16 +156,23 @@ class _Variables:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected one of {', '.join(allowed)}"])
 
 
-def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
+def target(config: OtlpConfig, environment: Mapping[str, str], signal: str = "LOGS") -> Target:
     """Merge the settings with the environment.
+
+    Args:
+        config: settings of the reporter.
+        environment: environment variables.
+        signal: ``LOGS`` or ``TRACES``, for the names of the variables and the path of the URL.
 
     Raises:
         ConfigError: a variable, or a key in combination with a variable, is invalid; the message names it.
     """
-    variables = _Variables(environment)
+    variables = _Variables(environment, signal)
     is_http = (config.protocol or variables.choice("PROTOCOL", _GRPC, _HTTP) or _GRPC) == _HTTP
     endpoint, origin = _endpoint(config, variables, is_http)
-    where, is_secure = _http(endpoint, origin) if is_http else _grpc(endpoint, origin, _is_insecure(config, variables))
+    where, is_secure = (
+        _http(endpoint, origin, variables.path) if is_http else _grpc(endpoint, origin, _is_insecure(config, variables))
+    )
     client_certificate = config.client_certificate or variables.value("CLIENT_CERTIFICATE")
     client_key = config.client_key or variables.value("CLIENT_KEY")
     if (client_certificate is None) != (client_key is None):
@@ -194,17 +202,17 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
     if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
-        # The variable for all signals contains a base address; the variable for logs contains the complete address.
-        return found[1].rstrip("/") + _PATH, found[0]
+        # The variable for all signals contains a base address; the variable for one signal the complete address.
+        return found[1].rstrip("/") + variables.path, found[0]
     return found[1], found[0]
 
 
-def _http(endpoint: str, origin: str) -> tuple[str, bool]:
+def _http(endpoint: str, origin: str, path: str) -> tuple[str, bool]:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https"):
         raise ConfigError([f"{origin}: given {endpoint!r}, allowed over HTTP: http://host:port or https://host:port"])
     if origin == "endpoint" and parts.path in ("", "/"):
-        endpoint = endpoint.rstrip("/") + _PATH
+        endpoint = endpoint.rstrip("/") + path
     return endpoint, parts.scheme == "https"
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_events._version import __version__
 from spark_events.config import Secret, option, secret
-from spark_events.errors import TransientError
+from spark_events.errors import MissingExtraError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.otlp.spans import Parent, SpanOf, Spans, traceparent
-from spark_events.reporters.otlp.target import address
-from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
+from spark_events.reporters.otlp.target import OtlpConfig, address, target
+from spark_events.reporters.progress import BatchProgress
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter
-
-
-#: Time limit of one export, in seconds; the dispatcher's own limit is longer.
-_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class OtlpTracesConfig:
     """
 
     endpoint: str | None = option(
-        "endpoint", address, None, doc="HTTP address of the receiver, including the path: /v1/traces."
+        "endpoint", address, None, doc="HTTP address of the receiver; /v1/traces is added to a URL without a path."
     )
     headers: Secret | None = option(
         "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
@@ -42,46 +39,45 @@ class OtlpTracesConfig:
 
 
 class OtlpTracesReporter(Reporter):
-    """Export spans with the SDK's exporter; ignore events that end no batch, job or stage."""
+    """Export spans over HTTP, which every receiver supports; ignore events that end no batch, job or stage."""
 
     Config: ClassVar[type[OtlpTracesConfig]] = OtlpTracesConfig
     linger = REQUEST_LINGER
     default_includes: ClassVar[str] = "spark.job:JobStatusChangeEvent;*:BatchCommitEvent,StageSummaryEvent"
 
     def __init__(self, config: OtlpTracesConfig) -> None:
-        load_extra("opentelemetry.sdk.trace", "otlp")
-        self._config = config
+        settings = OtlpConfig(protocol="http/protobuf", endpoint=config.endpoint, headers=config.headers)
+        where = target(settings, os.environ, "TRACES")
+        try:
+            from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+            from spark_events.reporters.otlp.over_http import HttpConnection
+        except ImportError as error:
+            raise MissingExtraError(f"{error}; run: pip install 'spark-events[otlp]'") from error
+        self._encode = encode_spans
+        self._connection = HttpConnection(where)
         self._spans = Spans(config.parent)
-        self._exporter: SpanExporter | None = None
+        self._batch = BatchProgress()
 
     def open(self) -> None:
-        self._exporter = _exporter(self._config)
+        self._connection.open()
 
-    def report(self, events: Sequence[Event]) -> None:
-        from opentelemetry.sdk.trace.export import SpanExportResult
+    async def report(self, events: Sequence[Event]) -> None:
+        made = {
+            event.event_id: _readable(span, event)
+            for event in map(without_surrogates, events)
+            if (span := self._spans.of(event))
+        }
 
-        assert self._exporter is not None
-        made = [_readable(span, one) for event in events if (span := self._spans.of(one := without_surrogates(event)))]
-        if made and self._exporter.export(made) is not SpanExportResult.SUCCESS:
-            raise TransientError(
-                "the receiver did not accept the spans; see the log of OpenTelemetry's exporter for the reason"
-            )
+        async def send(part: Sequence[Event]) -> tuple[int, str]:
+            request = self._encode([made[event.event_id] for event in part])
+            return await self._connection.send(request.SerializeToString())
 
-    def close(self) -> None:
-        if self._exporter is not None:
-            self._exporter.shutdown()
+        self._batch = self._batch.of([event for event in events if event.event_id in made])
+        await self._batch.deliver(send)
 
-
-def _exporter(config: OtlpTracesConfig) -> SpanExporter:
-    # Use the exporter for HTTP, which every receiver supports.
-    http = load_extra("opentelemetry.exporter.otlp.proto.http.trace_exporter", "otlp")
-    headers = None
-    if config.headers is not None:
-        from opentelemetry.util.re import parse_env_headers
-
-        headers = parse_env_headers(config.headers.reveal(), liberal=True)
-    made: SpanExporter = http.OTLPSpanExporter(endpoint=config.endpoint, headers=headers, timeout=_SECONDS)
-    return made
+    async def close(self) -> None:
+        await self._connection.close()
 
 
 def _readable(span: SpanOf, event: Event) -> ReadableSpan:

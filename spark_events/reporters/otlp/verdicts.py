@@ -24,7 +24,11 @@ _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_
 _CONFIGURATION_CODES = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _TOO_LARGE = re.compile(r"larger than max|exceeds (the )?max|too large", re.IGNORECASE)
 #: gRPC's error messages for a broken connection; the receiver has neither accepted nor rejected the events.
-_BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket")
+_BROKEN = re.compile(r"RST_STREAM|[Ss]tream removed|[Cc]onnection|[Ss]ocket|No status received")
+#: gRPC's error message for an HTTP error without a gRPC status, which an ingress or a proxy sends.
+_PROXY = re.compile(r"Received http2 header with status: (\d+)")
+#: 4xx statuses that concern the events. All others, such as 404, 405, 415 and 431, concern the configuration.
+_REFUSALS = frozenset({400, 422})
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
@@ -41,26 +45,29 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
         retry_delay: delay in the status's ``RetryInfo``, in seconds, or None.
     """
     message = f"{code}: {details}" if details else code
+    if proxy := _PROXY.search(details):
+        return of_http(int(proxy[1]), {}, message, is_otlp=False, is_page=True)
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
         return TooLargeError(message)
-    if retry_delay is not None and (code == "RESOURCE_EXHAUSTED" or code in _TRANSIENT_CODES):
-        return ThrottledError(message, min(retry_delay, _LONGEST_PAUSE))
     # Retry the events, although the specification drops them after RESOURCE_EXHAUSTED without RetryInfo.
-    if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES or code == "RESOURCE_EXHAUSTED":
+    if code == "RESOURCE_EXHAUSTED" or (retry_delay is not None and code in _TRANSIENT_CODES):
+        return ThrottledError(message, min(retry_delay or 0.0, _LONGEST_PAUSE))
+    if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES:
         return UnavailableError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
         return UnavailableError(message)
     return RefusedError(message)
 
 
-def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool) -> Exception:
+def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool, is_page: bool) -> Exception:
     """Return the error for a failed HTTP response.
 
     Args:
         status: HTTP status.
         headers: case-insensitive headers.
         message: message in the body.
-        is_otlp: whether an OTLP receiver wrote the body.
+        is_otlp: whether the body is protobuf or JSON.
+        is_page: whether a proxy or the HTTP server, not the receiver's code, wrote the body.
     """
     message = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if location := headers.get("location"):
@@ -69,8 +76,11 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
         return TooLargeError(message)
     if status in _TRANSIENT_STATUSES:
         pause = retry_after(headers.get("retry-after"), time.time())
-        return UnavailableError(message) if pause is None else ThrottledError(message, min(pause, _LONGEST_PAUSE))
-    # The error page of a proxy does not mean that the receiver refuses the events.
-    if (status == 400 or status >= 500) and is_otlp:
+        if pause is None and status != 429:
+            return UnavailableError(message)
+        return ThrottledError(message, min(pause or 0.0, _LONGEST_PAUSE))
+    # The error page of a proxy does not mean that the receiver refuses the events. Several receivers refuse events with
+    # a plain text instead of protobuf or JSON, but a 5xx in plain text is an outage.
+    if (status in _REFUSALS and not is_page) or (status >= 500 and is_otlp):
         return RefusedError(message)
     return UnavailableError(message)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import socketserver
 import threading
 import time
 from functools import partial
@@ -109,6 +111,23 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
+def test_a_connection_that_lost_its_receiver_is_replaced(protocol: str) -> None:
+    """If packets of the open connection are lost, as after a failover, the next attempt uses a new connection."""
+    make = grpc_receiver if protocol == GRPC else http_receiver
+    with make(lambda _: None) as (receiver, endpoint), Relay(endpoint) as relay:
+        with delivery(config(protocol, relay.endpoint), timeout=1.0) as to:
+            put(to, [event(1)])
+            assert to.wait_until_settled(20)
+            relay.lose_packets()
+            put(to, [event(2)])
+            assert to.wait_until_settled(20)
+            counters = to.counters()
+        assert receiver.accepted == ["1", "2"]
+        # One attempt fails; the second tolerates a slow machine.
+        assert (counters.delivered, counters.failures) in [(2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
 def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> None:
     """If one request for a batch fails temporarily, the events in the other requests are not sent again."""
     import grpc
@@ -208,3 +227,48 @@ def hang_up(server: socket.socket) -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1)
+
+
+class Relay(socketserver.ThreadingTCPServer):
+    """TCP relay to a receiver, which can lose all further packets of its open connections.
+
+    Args:
+        endpoint: URL of the receiver.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Relayed)
+        self.receiver = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
+        self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
+        self.working: list[threading.Event] = []
+
+    def __enter__(self) -> Relay:
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def lose_packets(self) -> None:
+        for one in self.working:
+            one.clear()
+
+
+class _Relayed(socketserver.BaseRequestHandler):
+    server: Relay
+
+    def handle(self) -> None:
+        works = threading.Event()
+        works.set()
+        self.server.working.append(works)
+        with contextlib.suppress(OSError), socket.create_connection(self.server.receiver) as receiver:
+            peers = {self.request: receiver, receiver: self.request}
+            while True:
+                for source in select.select(list(peers), [], [])[0]:
+                    if not (data := source.recv(65_536)):
+                        return
+                    if works.is_set():
+                        peers[source].sendall(data)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from fakes import START, application_end, application_start, decoded, event, query_progress, query_started
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from reporters.peers.webhook import Answer, Receiver
+from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
 from spark_events.reporters.otlp.spans import Parent, Spans, ids, traceparent
@@ -57,7 +62,7 @@ def traces_of(receiver: Receiver) -> str:
 
 def exported(events: list[Event], **settings: str) -> dict[str, Span]:
     with (
-        Receiver() as receiver,
+        Receiver(decide=lambda _: Answer(200, "")) as receiver,
         Running("otlp-traces", {"endpoint": traces_of(receiver), **IMPATIENT, **settings}) as running,
     ):
         running.deliver(events)
@@ -89,9 +94,51 @@ def test_the_parent_s_trace_is_continued() -> None:
     assert {span.parent_span_id.hex() for span in spans.values()} == {"00f067aa0ba902b7"}
 
 
-def test_a_rejected_span_is_exported_again() -> None:
-    """If the receiver rejects an export, the dispatcher repeats the export with the same span ids."""
-    with Receiver([Answer(400, "no"), Answer(200)]) as receiver:
+def commits(numbers: Iterable[int], **attributes: Any) -> list[Event]:
+    """Return the events of committed batches; each event completes a span."""
+    about = {"spark.app.id": "a", "spark.streaming.query.run_id": "r", "spark.batch.duration.trigger_execution_ms": 5}
+    return [_named(event(n, **{**about, **attributes, "spark.batch.id": n}), "BatchCommitEvent") for n in numbers]
+
+
+@pytest.mark.parametrize(
+    "status", [pytest.param(400, id="refused"), pytest.param(422, id="invalid"), pytest.param(413, id="too large")]
+)
+def test_only_the_refused_span_is_dropped(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The reporter halves a refused request until it finds the span that the receiver refuses."""
+
+    def decide(request: Request) -> Answer:
+        is_refused = len(request.body) > 5_000 if status == 413 else b"poison" in request.body
+        return Answer(status, "no", {"Content-Type": "text/plain"}) if is_refused else Answer(200, "")
+
+    # The last event completes no span.
+    events = [*commits(range(10)), *commits([10], text="poison" * 1_000), *commits(range(11, 21)), event(21)]
+    with Receiver(decide=decide) as receiver:
+        with Running("otlp-traces", {"endpoint": traces_of(receiver), **IMPATIENT}) as running:
+            running.deliver(events)
+            assert (running.counters.delivered, running.counters.dropped) == (21, {"rejected": 1})
+        assert len(spans_of([ExportTraceServiceRequest.FromString(request.body) for request in receiver.taken])) == 20
+    assert {record.name for record in caplog.records} == {"spark_events.dispatch.retry_loop"}
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_partial_success_is_counted(is_json: bool) -> None:
+    """Spans that the receiver rejects in a partial success do not count as delivered."""
+    partial = ExportTracePartialSuccess(rejected_spans=3, error_message="too old")
+    body = ExportTraceServiceResponse(partial_success=partial).SerializeToString().decode()
+    kind = "application/x-protobuf"
+    if is_json:
+        body, kind = '{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too old"}}', "application/json"
+    with Receiver([Answer(200, body, {"Content-Type": kind})]) as receiver:
+        settings = {"endpoint": traces_of(receiver), **IMPATIENT}
+        with Running("otlp-traces", settings) as running:
+            running.deliver(commits(range(10)))
+            assert (running.counters.delivered, running.counters.dropped) == (7, {"rejected": 3})
+        assert len(receiver.requests) == 1
+
+
+def test_a_failed_export_is_repeated() -> None:
+    """If the receiver is unavailable, the dispatcher repeats the export with the same span ids."""
+    with Receiver([Answer(503, "no"), Answer(200, "")]) as receiver:
         settings = {"endpoint": traces_of(receiver), **IMPATIENT}
         with Running("otlp-traces", settings) as running:
             running.deliver(life())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,20 @@ from google.rpc.status_pb2 import Status as RpcStatus
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsPartialSuccess, ExportLogsServiceResponse
 
 from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
-from reporters.peers.otlp import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
+from reporters.peers.otlp import (
+    Collector,
+    GrpcReceiver,
+    HttpReceiver,
+    Response,
+    Status,
+    grpc_ingress,
+    grpc_receiver,
+    http_receiver,
+)
 from spark_events import PermanentError, ThrottledError
 from spark_events.config import Secret
-from spark_events.reporters.otlp.verdicts import UnavailableError
+from spark_events.reporters.otlp.verdicts import UnavailableError, of_grpc
+from spark_events.reporters.progress import TooLargeError
 
 Codes = grpc.StatusCode
 
@@ -48,10 +59,12 @@ def retry_after(value: str, status: int = 503) -> Response:
 
 
 PROTOBUF = (("content-type", "application/x-protobuf"),)
+TEXT = (("content-type", "text/plain; charset=utf-8"),)
+#: Go's content type of a body that the server writes before it sets a type, as Loki does.
+BYTES = (("content-type", "application/octet-stream"),)
 HTML = (("content-type", "text/html; charset=utf-8"),)
 UNAVAILABLE = [
     (Status(Codes.UNAVAILABLE), "UNAVAILABLE: no"),
-    (Status(Codes.RESOURCE_EXHAUSTED, "quota"), "RESOURCE_EXHAUSTED: quota"),
     (Status(Codes.UNAUTHENTICATED, "who are you"), "UNAUTHENTICATED: who are you"),
     (Status(Codes.PERMISSION_DENIED), "PERMISSION_DENIED: no"),
     (Status(Codes.UNIMPLEMENTED), "UNIMPLEMENTED: no"),
@@ -63,6 +76,10 @@ UNAVAILABLE = [
     (Response(404, b"<html>", HTML), "HTTP 404"),
     (Response(500, b"<html>a proxy's page", HTML), "HTTP 500"),
     (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
+    (Response(400, b"Client sent an HTTP request to an HTTPS server.", ()), "HTTP 400: Client sent an HTTP request"),
+    (Response(415, b"protobuf only", TEXT), "HTTP 415: protobuf only"),
+    (Response(431, b"shorter headers", TEXT), "HTTP 431: shorter headers"),
+    (Response(500, b"no ingester", TEXT), "HTTP 500: no ingester"),
     (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "redirects to https://elsewhere/"),
     (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
     (Response(200, b"x" * 5_000_000), "not an OTLP receiver: its HTTP 200 response has more than 4194304 bytes"),
@@ -74,12 +91,20 @@ REFUSED = [
     (Status(Codes.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 4)"), "larger than max"),
     (Response(400, details(message="bad").SerializeToString()), "HTTP 400: bad"),
     (Response(500, details(message="bad").SerializeToString()), "HTTP 500: bad"),
+    (Response(400, b"too far behind", TEXT), "HTTP 400: too far behind"),
+    (Response(400, details(message="too old").SerializeToString(), BYTES), "HTTP 400: too old"),
+    (Response(400, b"\xff\xff", BYTES), "HTTP 400"),
+    (Response(400, b"", ()), "HTTP 400"),
+    (Response(422, b"no such field", TEXT), "HTTP 422: no such field"),
     (Response(413), "HTTP 413"),
 ]
 THROTTLED = [
     (with_retry_info(Codes.RESOURCE_EXHAUSTED, 7.5), 7.5),
     (with_retry_info(Codes.UNAVAILABLE, 2), 2.0),
     (with_retry_info(Codes.UNAVAILABLE, 86_400), 300.0),
+    (Status(Codes.RESOURCE_EXHAUSTED, "quota"), 0.0),
+    (Response(429, b"", ()), 0.0),
+    (retry_after("soon", 429), 0.0),
     (retry_after("7"), 7.0),
     (retry_after("7", 429), 7.0),
     (retry_after(email.utils.formatdate(time.time() + 100_000, usegmt=True), 429), 300.0),
@@ -112,6 +137,27 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
         send(config(protocol, endpoint), [event(1), event(2)])
     assert message in str(caught.value)
     assert caught.value.rejected == 2
+
+
+@pytest.mark.parametrize("status", [200, 308, 400, 401, 404, 415, 500, 503, 520])
+def test_an_ingress_that_answers_for_a_grpc_receiver_is_retried(status: int) -> None:
+    """An HTTP status without a gRPC status is transient, because the receiver has not rejected the events."""
+    with grpc_ingress(status) as endpoint, pytest.raises(UnavailableError) as caught:
+        send(config(GRPC, endpoint), [event(1), event(2)])
+    assert f"status: {status}" in str(caught.value) or status == 200
+
+
+def test_an_ingress_with_a_size_limit_gets_smaller_requests() -> None:
+    """A 413 of an ingress before a gRPC receiver halves the batch; single events that are too large are rejected."""
+    with grpc_ingress(413) as endpoint, pytest.raises(PermanentError, match=r"2 of 2 events: .* status: 413"):
+        send(config(GRPC, endpoint), [event(1), event(2)])
+    assert isinstance(of_grpc("UNKNOWN", "Received http2 header with status: 413", None), TooLargeError)
+
+
+def test_an_ingress_that_throttles_is_retried() -> None:
+    """A 429 of an ingress before a gRPC receiver is throttling."""
+    with grpc_ingress(429) as endpoint, pytest.raises(ThrottledError):
+        send(config(GRPC, endpoint), [event(1)])
 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
@@ -148,6 +194,27 @@ def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
         assert to.wait_until_settled(20)
         assert time.monotonic() - began >= 1.0
         assert receiver.requests == [["1"], ["1"]]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_receiver_that_throttles_at_the_end_gets_every_event(protocol: str) -> None:
+    """At the application's end, throttling is no outage, even if the receiver requests no delay."""
+    is_ending, left = threading.Event(), [3]
+
+    def answer(_: list[str]) -> object:
+        if is_ending.is_set():
+            left[0] -= 1
+        throttles = Status(Codes.RESOURCE_EXHAUSTED) if protocol == GRPC else Response(429)
+        return None if left[0] < 0 else throttles
+
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    with make(answer) as (_, endpoint), delivery(config(protocol, endpoint)) as to:
+        put(to, [event(1)])
+        eventually(lambda: to.counters().failures >= 3, what="throttled attempts")
+        is_ending.set()
+        to.begin_drain()
+        assert to.wait_until_settled(20)
+        assert (to.counters().delivered, to.counters().dropped) == (1, {})
 
 
 @pytest.mark.parametrize("protocol", BOTH)

@@ -1,4 +1,4 @@
-"""OTLP receivers: a real OpenTelemetry Collector and two servers with scripted responses."""
+"""OTLP receivers: an OpenTelemetry Collector, two servers with scripted responses, and an ingress without receiver."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import http.server
 import json
 import signal
 import socket
+import socketserver
 import subprocess
 import threading
 import time
@@ -288,3 +289,46 @@ def http_receiver(answer: Answer) -> Iterator[tuple[HttpReceiver, str]]:
         receiver.shutdown()
         thread.join()
         receiver.server_close()
+
+
+class _Ingress(socketserver.StreamRequestHandler):
+    """HTTP/2 connection whose requests get an HTTP status and no gRPC status."""
+
+    status: str
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.rfile.read(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+            self._send(_SETTINGS, 0)
+            while head := self.rfile.read(9):
+                kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+                content = self.rfile.read(int.from_bytes(head[:3], "big"))
+                if kind == _SETTINGS and not flags & _ACK:
+                    self._send(_SETTINGS, 0, _ACK)
+                elif kind == _PING and not flags & _ACK:
+                    self._send(_PING, 0, _ACK, content)
+                elif flags & _END_STREAM and kind in (_DATA, _HEADERS):
+                    # HPACK: literal value for the static table's name 8, which is ":status".
+                    block = bytes([8, len(self.status)]) + self.status.encode()
+                    self._send(_HEADERS, stream, _END_STREAM | _END_HEADERS, block)
+
+    def _send(self, kind: int, stream: int, flags: int = 0, content: bytes = b"") -> None:
+        self.wfile.write(len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content)
+
+
+#: Frame types and flags of HTTP/2.
+_DATA, _HEADERS, _SETTINGS, _PING = 0, 1, 4, 6
+_ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
+
+
+@contextlib.contextmanager
+def grpc_ingress(status: int) -> Iterator[str]:
+    """Run an ingress that answers each gRPC call with an HTTP status, and yield its endpoint."""
+    handler = type("_Ingress", (_Ingress,), {"status": str(status)})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()

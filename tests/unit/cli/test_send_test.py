@@ -27,6 +27,11 @@ class Throttling(Reporter):
         raise ThrottledError("too many requests", 7)
 
 
+class ThrottlingWithoutDelay(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        raise ThrottledError("quota exceeded", 0.0)
+
+
 class Unreachable(Reporter):
     async def open(self) -> None:
         raise ConnectionRefusedError("nobody listens")
@@ -91,6 +96,7 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
         p=f"{__name__}:Refusing",
         t=f"{__name__}:Throttling",
         u=f"{__name__}:Unreachable",
+        w=f"{__name__}:ThrottlingWithoutDelay",
     )
     assert code == 1
     found = [line.split(None, 2)[2] for line in lines[1:]]
@@ -101,6 +107,8 @@ def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.
     assert found[2].endswith("too many requests; the destination requests a retry in 7 s")
     assert found[3].startswith("failed (open)")
     assert found[3].endswith("ConnectionRefusedError: nobody listens")
+    assert found[4].startswith("throttled (report)")
+    assert found[4].endswith("quota exceeded")
 
 
 def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -616,6 +616,19 @@ def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start,
     assert numbers(reporter.events) == [0, 1, 2, 3, 4]
 
 
+def test_a_throttling_destination_with_a_spool_has_the_whole_time() -> None:
+    """With a spool too, a destination that throttles during shutdown may use all of the remaining time."""
+    reporter = FaultyReporter([throttled(0.0)] * 10)
+    config = DeliveryConfig(guarantee="at-least-once", batch_size=1, retry_initial=0.001, retry_max=0.001)
+    make_store = lambda *_: RecordingStore(is_durable=True)  # noqa: E731
+    delivery = Delivery("audit", lambda: reporter, config, 100, breaker=BreakerConfig(failures=100), store=make_store)
+    delivery.start()
+    delivery.put(entries(5))
+    eventually(lambda: len(reporter.attempts) >= 4)
+    end(delivery)
+    assert numbers(reporter.events) == [0, 1, 2, 3, 4]
+
+
 def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
     """During shutdown, a slow but working destination may use all of the remaining time."""
     reporter = GatedReporter()

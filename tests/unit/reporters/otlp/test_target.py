@@ -1,4 +1,4 @@
-"""Tests of the receiver of the ``otlp`` reporter: settings override the standard OpenTelemetry variables."""
+"""Tests of the receiver of ``otlp`` and ``otlp-traces``: settings override the standard OpenTelemetry variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import grpc
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from spark_events.config import Secret, Settings
 from spark_events.errors import ConfigError
@@ -75,6 +76,19 @@ def test_grpc_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, envi
     assert ours.timeout == min(10.0, theirs._timeout)
     assert tuple(ours.headers.items()) == theirs._headers
     theirs.shutdown()
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+def test_variables_of_traces_match_the_exporter(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """For spans, OpenTelemetry's exporter selects the same target in the same environment."""
+    environment = {name.replace("LOGS", "TRACES"): value for name, value in environment.items()}
+    with_environment(monkeypatch, environment)
+    theirs, ours = OTLPSpanExporter(), target(OtlpConfig(protocol="http/protobuf"), os.environ, "TRACES")
+    assert ours.address == theirs._endpoint
+    assert ours.is_compressed is (theirs._compression.value == "gzip")
+    assert ours.timeout == min(10.0, theirs._client._timeout)
+    assert ours.headers.items() <= theirs._client._headers.items()
+    theirs.shutdown()  # type: ignore[no-untyped-call]
 
 
 def read(environment: dict[str, str], **changes: object) -> Target:
