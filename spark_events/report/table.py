@@ -227,9 +227,14 @@ class EventTable:
         return int(self.run("SELECT count(*) FROM event")[0][0])
 
     def remove_duplicates(self) -> int:
-        """Remove events with duplicate ids; return how many were removed."""
+        """Remove events with duplicate ids; return how many were removed.
+
+        Of an application's outcomes, the known outcome of the live run replaces the ENDED of a replay.
+        """
         repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
         if repeated:
+            known = "SELECT id FROM event WHERE name = 'JobStatusChangeEvent' AND status <> 'ENDED'"
+            self.run(f"DELETE FROM event WHERE status = 'ENDED' AND id IN ({known})")
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
         return repeated
 
