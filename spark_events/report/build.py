@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from spark_events.errors import SparkEventsError
+from spark_events.event.text import plain
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import idle_times, overdue_work
@@ -100,9 +101,9 @@ def build(
         events=int(table.run("SELECT count(*) FROM period")[0][0]),
         duplicates=duplicates,
         damaged_lines=table.damaged,
-        sources=tuple(sources),
+        sources=tuple(dataclasses.replace(one, source=plain(one.source)) for one in sources),
         findings=findings(subjects, numbers, runs, until, options.sla_ms),
-        notes=(*notes, *notes_on(runs, subjects, newest, now)),
+        notes=(*map(plain, notes), *notes_on(runs, subjects, newest, now)),
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import os
 import re
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -14,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from report.stories import MINUTE, START, Story, busy_day
@@ -31,6 +36,7 @@ from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.database.reporter import DatabaseReporter
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.summaries.config import SummaryConfig
+from spark_events.watch.folder import RECORD
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "bridge" / "fixtures"
 Store = Callable[[Sequence[Event]], Path]
@@ -176,6 +182,142 @@ def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
     path = folder / "app-1"
     path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in lines))
     return path
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_rolling_logs_are_found_at_any_depth(capsys: pytest.CaptureFixture[str], tmp_path: Path, depth: int) -> None:
+    """The parts of a rolling log form one application, however deep the log's folder is. A log is read once."""
+    lines = slow_log(tmp_path).read_text().splitlines(keepends=True)
+    (tmp_path / "app-1").unlink()
+    folder = tmp_path.joinpath(*"abc"[:depth], "eventlog_v2_app-1")
+    folder.mkdir(parents=True)
+    (folder / "events_1_app-1").write_text("".join(lines[:5]))
+    (folder / "events_2_app-1").write_text("".join(lines[5:]))
+    (folder / "appstatus_app-1").touch()
+    report = Call(capsys, tmp_path, folder, "--json").report
+    assert report["sources"] == [{"source": str(folder), "kind": "event log", "events": report["events"]}]
+    assert [one["id"] for one in report["applications"]] == ["app-1"]
+    assert [one["outcome"] for one in report["applications"]] == ["ENDED"]
+
+
+def test_files_with_names_of_rolling_logs_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """JSON lines of events are read, even if their file is named like a part of a rolling log."""
+    (tmp_path / "2026").mkdir()
+    (tmp_path / "2026" / "events_1_clicks.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
+    assert Call(capsys, tmp_path, "--json").report["events"] == 9
+
+
+def test_unreadable_files_of_a_folder_are_noted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unreadable or foreign file in a folder causes a note, and an error only if it is given explicitly."""
+    zstd = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    monkeypatch.setitem(sys.modules, zstd, None)
+    (tmp_path / "a.zstd").write_bytes((FIXTURES / "batch_udf-4.3.zstd").read_bytes())
+    with contextlib.closing(sqlite3.connect(tmp_path / "b.db")) as connection:
+        connection.execute("CREATE TABLE other (name TEXT)")
+    (tmp_path / "c.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
+    (tmp_path / "d.db").write_bytes(b"SQLite format 3\0" + bytes(84))
+    call = Call(capsys, tmp_path, "--json")
+    assert call.report["events"] == 9
+    zstd_note, b_note, d_note = (note for note in call.report["notes"] if note.endswith("; skipped"))
+    assert zstd_note.startswith(f"{tmp_path / 'a.zstd'}: compressed with zstd, whose library is not installed")
+    assert b_note == f"cannot read {tmp_path / 'b.db'}: no such table: spark_events; skipped"
+    assert d_note.startswith(f"cannot read {tmp_path / 'd.db'}: ")
+    for name in ("a.zstd", "b.db", "d.db"):
+        call = Call(capsys, tmp_path / name)
+        assert (call.code, call.output, len(call.errors.splitlines())) == (1, "", 1)
+        assert str(tmp_path / name) in call.errors
+    (tmp_path / "c.jsonl").unlink()
+    call = Call(capsys, tmp_path)
+    assert call.code == 1
+    assert "this folder contains no file of events, event log or database; " in call.errors
+    assert str(tmp_path / "a.zstd") in call.errors
+
+
+def test_notes_on_damaged_lines_are_limited(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A report lists the first 20 damaged parts of each log and states the total."""
+    for name in ("app-1", "app-2"):
+        log = slow_log(tmp_path)
+        log.write_text(log.read_text() + "{no json}\n" * 5_000)
+        log.rename(tmp_path / f"{name}.log")
+    notes = Call(capsys, tmp_path, "--json").report["notes"]
+    for name in ("app-1", "app-2"):
+        found = [note for note in notes if f"{name}.log" in note]
+        assert sum("line skipped" in note for note in found) == 20
+        assert f"{tmp_path / name}.log: 4,980 further notes not shown" in found
+        assert f"{tmp_path / name}.log: skipped 5,000 damaged lines or blocks" in found
+
+
+def test_names_do_not_decide_the_format(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """A file of events is not an event log, even if its application is named like a field of event logs."""
+    story = Story()
+    story.application("Event", "app-1").status("RUNNING", START)
+    story.application("event_id", "app-2").status("RUNNING", START)
+    path = stored(story.events)
+    assert '"Event"' in path.read_text()
+    report = Call(capsys, path, "--json").report
+    assert report["sources"] == [{"source": str(path), "kind": "events", "events": 2}]
+
+
+def test_reordered_lines_of_event_logs_are_recognised(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log is recognised if another program has formatted its lines, or sorted their keys."""
+    log = slow_log(tmp_path)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for sort in (False, True):
+        log.write_text("".join(json.dumps(line, sort_keys=sort) + "\n" for line in lines))
+        assert Call(capsys, log, "--json").report["sources"][0]["kind"] == "event log"
+
+
+def test_reported_losses_next_to_a_file_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """For one file, the report also reads the losses that `watch` has recorded for the file's applications."""
+    story, others = Story(), Story()
+    story.application("a", "app-1").status("RUNNING", START)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(encode_lines(story.events))
+    for name in ("a", "other"):
+        others.application(name, "app-1" if name == "a" else "app-9").status("LOST", START + MINUTE)
+    recorded = [msgspec.structs.replace(event, event_id=f"lost-{event.sequence}") for event in others.events]
+    (tmp_path / RECORD).write_bytes(encode_lines(recorded) + b"no event\n")
+    report = Call(capsys, path, "--json").report
+    assert [(one["name"], one["outcome"]) for one in report["applications"]] == [("a", "LOST")]
+    assert report["events"] == 2
+    assert len(Call(capsys, tmp_path, "--json").report["applications"]) == 2
+
+
+def test_names_that_are_not_utf8_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A file name that is not UTF-8 appears with replaced characters, in every format."""
+    name = tmp_path / os.fsdecode(b"ev\xff.jsonl")
+    name.write_bytes(encode_lines(busy_day().events[:9]) + b"no event\n")
+    report = Call(capsys, name, "--json").report
+    assert [one["source"] for one in report["sources"]] == [str(tmp_path / "ev?.jsonl")]
+    assert Call(capsys, name, "--html", tmp_path / "out.html").code == 0
+    assert Call(capsys, name).code == 0
+
+
+def test_an_unusable_temporary_folder_is_named(
+    capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no folder for temporary files is usable, one message says how to choose another folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    call = Call(capsys, stored(busy_day().events[:9]))
+    assert (call.code, call.output) == (1, "")
+    assert call.errors == (
+        "spark-events: no folder for temporary files is usable (No such file or directory);"
+        " set TMPDIR to another folder\n"
+    )
+
+
+def test_a_full_temporary_folder_is_named(tmp_path: Path) -> None:
+    """If the disk with the temporary files is full, an error names their folder; the log is not skipped."""
+    slow_log(tmp_path)
+    with EventTable() as table:
+        # Every write to this device fails with "no space left".
+        (table.folder / "lines.jsonl").symlink_to("/dev/full")
+        with pytest.raises(SparkEventsError) as raised:
+            Reading(table).read(str(tmp_path))
+    assert str(raised.value).startswith(f"cannot compute the report in {tempfile.gettempdir()}; set TMPDIR to use")
+    assert "No space left" in str(raised.value)
 
 
 def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
