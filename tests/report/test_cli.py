@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import re
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -21,7 +24,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from report.stories import MINUTE, START, Story, busy_day
+from report.stories import HOUR, MINUTE, START, Story, busy_day
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli import report as command
@@ -463,6 +466,58 @@ def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store
     assert call.errors.startswith("spark-events: cannot write")
 
 
+def test_html_keeps_links_and_permissions(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
+    """The page replaces the target of a link, keeps the target's permissions, and otherwise follows the umask."""
+    path, page, link = stored(busy_day().events[:9]), tmp_path / "page.html", tmp_path / "link.html"
+    page.touch(mode=0o600)
+    link.symlink_to(page.name)
+    assert Call(capsys, path, "--html", link).code == 0
+    assert link.is_symlink()
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    new = tmp_path / "new.html"
+    before = os.umask(0o027)
+    try:
+        assert Call(capsys, path, "--html", new).code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640
+    dangling = tmp_path / "dangling.html"
+    dangling.symlink_to("target.html")
+    assert Call(capsys, path, "--html", dangling).code == 0
+    assert (tmp_path / "target.html").is_file()
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        *("dangling.html", "events.jsonl", "link.html", "new.html", "page.html", "target.html")
+    ]
+
+
+@pytest.mark.parametrize("folder", [".", "/", ""])
+def test_html_rejects_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path, folder: str) -> None:
+    """A folder as the target of --html is rejected before the command reads any source."""
+    call = Call(capsys, tmp_path / "gone.jsonl", "--html", folder)
+    assert call.code == 2
+    assert call.errors == f"spark-events: --html: given '{Path(folder)}', which is a folder; give the name of a file\n"
+
+
+def test_html_is_written_to_pipes(stored: Store, tmp_path: Path) -> None:
+    """The page can be written to standard output. A reader that stops early does not cause an error."""
+    program = "import sys; from spark_events.cli import main; sys.exit(main(sys.argv[1:]))"
+    # Through a link, because a defect could replace the system's own device.
+    out = tmp_path / "stdout"
+    out.symlink_to("/dev/stdout")
+    run = [sys.executable, "-c", program, "report", str(stored(busy_day().events)), "--html", str(out)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.rstrip().endswith("</html>")
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stderr is not None
+        stopped.stdout.close()
+        errors = stopped.stderr.read()
+    assert (stopped.returncode, errors) == (0, "")
+
+
 def serving(compute: Callable[[], EventReport]) -> ReportServer:
     server = ReportServer(compute, 0, clock=lambda: 0.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -527,3 +582,56 @@ def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: St
     story.application("a", "app-1").status("RUNNING", START)
     story.application("a", "app-1").status("FINISHED", START + MINUTE)
     assert "no event in this period" in Call(capsys, stored(story.events), "--until", "36500d").errors
+
+
+@pytest.mark.parametrize("duration", ["30min", "30m", "1800s", "1 h"])
+def test_durations_have_the_units_of_settings(capsys: pytest.CaptureFixture[str], stored: Store, duration: str) -> None:
+    """A duration for --since has the same units as a setting."""
+    now = time.time_ns() // 1_000_000
+    story = Story()
+    story.application("a", "app-1").failure(now - 2 * HOUR)
+    story.application("a", "app-1").failure(now)
+    assert Call(capsys, stored(story.events), "--since", duration, "--json").report["failure_count"] == 1
+
+
+def test_the_terminal_limits_lists_of_applications(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """The terminal shows at most 200 findings, applications and details of applications, and counts the others."""
+    story = Story()
+    for number in range(203):
+        app = story.application(f"app-{number:03}", f"id-{number}")
+        app.query(f"q-{number:03}", "run-1").status("RUNNING", START)
+        app.status("FAILED", START + MINUTE)
+    story.application("z", "z").status("FINISHED", START + HOUR)
+    call = Call(capsys, stored(story.events))
+    lines = call.output.splitlines()
+    assert sum(line.startswith("! ") for line in lines) == 200
+    assert "… 206 more: --json or --html" in lines
+    assert lines.count("… 4 more: --json or --html") == 1
+    assert lines.count("… 3 more: --json or --html") == 1
+    assert sum(line.startswith("Application 'app-") for line in lines) == 200
+    assert sum(line.startswith("Query 'q-") for line in lines) == 0
+    assert "… details of 206 more applications and queries: --json or --html" in lines
+
+
+def test_the_server_shows_progress_only_while_it_computes(
+    capsys: pytest.CaptureFixture[str], stored: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, the progress of --serve disappears when the report is computed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal, hide_cursor, show_cursor = Terminal(), "\x1b[?25l", "\x1b[?25h"
+
+    def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:
+        assert terminal.getvalue() == ""
+        assert compute().events == 9
+        text = terminal.getvalue()
+        assert 0 <= text.find(hide_cursor) < text.find(show_cursor)
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("spark_events.report.serve.serve", serve)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert Call(capsys, stored(busy_day().events[:9]), "--serve").code == 0
+    assert show_cursor in terminal.getvalue()

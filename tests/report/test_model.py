@@ -320,7 +320,11 @@ def test_troubles_of_reporters_are_those_of_active_runs() -> None:
     """A reporter's trouble is a current problem only during its run; of ended runs, only the latest is mentioned."""
 
     def trouble(app: ApplicationStory, status: str, at: int, reporter: str = "audit") -> None:
-        about = {"spark.events.reporter.name": reporter, "spark.status.new": status, "spark.status.reason": "HTTP 503"}
+        about: dict[str, Any] = {
+            "spark.events.reporter.name": reporter,
+            "spark.status.new": status,
+            "spark.status.reason": "HTTP 503",
+        }
         app.event("ReporterStatusChangeEvent", at, **about)
 
     def found(story: Story) -> list[tuple[bool, str]]:
