@@ -205,6 +205,9 @@ def _subject(
         failures=numbers.failures.get(key, ()),
         executors_lost=numbers.executors_lost.get(key, ()),
         dropped=dropped,
+        downtime_count=len(downs),
+        overdue_count=len(overdue),
+        idle_count=len(idle),
         **dict(zip(_COSTS, numbers.costs.get(key, ()), strict=False)),
     )
 

@@ -66,7 +66,8 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
     if report.notes or report.duplicates:
         yield "", ""
         yield "bold", "About the data"
-        yield from (("dim", f"  {note}") for note in report.notes)
+        yield from (("dim", f"  {note}") for note in report.notes[:_MOST_SUBJECTS])
+        yield from (("dim", f"  {line}") for line in _more(len(report.notes), "more notes", "--json", _MOST_SUBJECTS))
         if report.duplicates:
             yield "dim", f"  {counted(report.duplicates, 'event')} occurred in several sources and count once."
 
