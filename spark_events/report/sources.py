@@ -29,7 +29,6 @@ from spark_events.reporters.file.rotation import Archive
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
-from spark_events.watch.folder import RECORD
 
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
@@ -41,6 +40,8 @@ _PATIENCE = 600.0
 
 #: Start of a line of an event log, as Spark writes it.
 _LOG_START = re.compile(rb'\s*\{\s*"Event"\s*:')
+#: Name of the file in which ``spark-events watch`` records the losses that it has reported.
+_RECORD = "spark-events-watch.jsonl"
 #: Maximum number of notes on one event log.
 _MOST_NOTES = 20
 #: Minimum step of the progress display, as a fraction of an event log.
@@ -109,7 +110,7 @@ class Reading:
         if kind == "events":
             for older in Archive(path, keep=0).files():
                 self._file(older, kind)
-            self._losses(path.parent / RECORD)
+            self._losses(path.parent / _RECORD)
 
     def _folder(self, folder: Path) -> None:
         """Read all files below a folder; note the files that cannot be read."""

@@ -240,12 +240,13 @@ class EventTable:
     def remove_duplicates(self) -> int:
         """Remove events with duplicate ids; return how many were removed.
 
-        Of an application's outcomes, the known outcome of the live run replaces the ENDED of a replay.
+        The outcome and its reason that a live run reports replace the unknown ones of a replay.
         """
         repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
         if repeated:
-            known = "SELECT id FROM event WHERE name = 'JobStatusChangeEvent' AND status <> 'ENDED'"
-            self.run(f"DELETE FROM event WHERE status = 'ENDED' AND id IN ({known})")
+            for column, unknown in (("status", "ENDED"), ("end_reason", "UNKNOWN")):
+                known = f"SELECT id FROM event WHERE name = 'JobStatusChangeEvent' AND {column} <> '{unknown}'"
+                self.run(f"DELETE FROM event WHERE {column} = '{unknown}' AND id IN ({known})")
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
         return repeated
 

@@ -283,19 +283,22 @@ def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
 
 
 @pytest.mark.parametrize("replay_first", [True, False])
-def test_a_known_outcome_replaces_the_unknown_outcome_of_a_replay(replay_first: bool) -> None:
-    """If a replay reports ENDED and the live run reports FAILED, the outcome is FAILED, in any order of the sources."""
+@pytest.mark.parametrize(("outcome", "reason"), [("FAILED", "PROGRAM_FAILED"), ("ENDED", "GATEWAY_CLOSED")])
+def test_a_known_outcome_replaces_the_unknown_outcome_of_a_replay(
+    replay_first: bool, outcome: str, reason: str
+) -> None:
+    """If a replay reports ENDED, the outcome and its reason are those of the live run, in any order of the sources."""
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
     app.status("ENDED", START + MINUTE, **{"spark.app.end_reason": "UNKNOWN"})
     replayed = story.events[-1]
-    attributes = Attributes({**replayed.attributes, "spark.status.new": "FAILED"})
-    live = msgspec.structs.replace(replayed, attributes=attributes)
+    known = {"spark.status.new": outcome, "spark.app.end_reason": reason}
+    live = msgspec.structs.replace(replayed, attributes=Attributes({**replayed.attributes, **known}))
     both = [replayed, live] if replay_first else [live, replayed]
     report = report_of([story.events[0], *both, *both])
     assert (report.events, report.duplicates) == (2, 3)
-    assert [(one.outcome, one.failed_runs) for one in report.applications] == [("FAILED", 1)]
+    assert [(one.outcome, one.runs[0].cause) for one in report.applications] == [(outcome, reason)]
 
 
 @pytest.mark.parametrize(
