@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import re
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
 
-_RELATIVE = re.compile(r"\d+(ms|s|m|h|d)")
+_RELATIVE = re.compile(r"\d+\s*(ms|s|m|min|h|d)")
 _PORT = 4041
 _MOST_NOTES = 3
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
@@ -85,16 +86,18 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--port: expected 0 to 65535, together with --serve")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
+    if chosen.html is not None and os.path.isdir(chosen.html):
+        raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     _options(chosen, sla, _now())  # reject an invalid time before reading any event
     config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
     if chosen.serve:
-        with _progress() as progress:
 
-            def compute() -> EventReport:
+        def compute() -> EventReport:
+            with _progress() as progress:
                 return _report(chosen, config, sla, True, progress)
 
-            serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
+        serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
         return 0
     with _progress() as progress:
         report = _report(chosen, config, sla, chosen.html is not None, progress)
@@ -173,11 +176,27 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, so that no reader sees a half-written page."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file atomically, so that no reader sees a half-written page.
+
+    The target of a link is replaced, not the link. The new file has the permissions of the old file. A pipe or a device
+    is written directly.
+    """
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".spark-events-report.{os.getpid()}")
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        partial.unlink(missing_ok=True)
+        # The page of an existing file must not be readable for others, not even before it is complete.
+        partial.touch(0o666 if mode is None else 0o600, exist_ok=False)
+        if mode is not None:
+            partial.chmod(mode)
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        partial.replace(target)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()

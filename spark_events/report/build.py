@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+from collections import Counter
 from collections.abc import Sequence
 
 from spark_events.errors import SparkEventsError
+from spark_events.event.text import plain
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import idle_times, overdue_work
 from spark_events.report.model import EventReport, IdleTime, Overdue, RunSummary, SourceSummary, SubjectReport
 from spark_events.report.numbers import Numbers, numbers_of
-from spark_events.report.runs import SubjectRun, downtimes, runs_of, uptime
+from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, uptime
 from spark_events.report.table import EventTable
 
 _DAY = 86_400_000
@@ -27,7 +29,8 @@ class ReportOptions:
 
     Attributes:
         since: start of the period; None: the oldest event.
-        until: end of the period. None: now if the newest event is at most a day old, else the newest event.
+        until: end of the period, at most now or the newest event, whichever is later. None: now if the newest event is
+            at most a day old, else the newest event.
         applications: names, ids or patterns of applications; empty: all.
         queries: names, ids or patterns of queries; empty: all.
         sla_ms: limit for the duration of a commit.
@@ -77,8 +80,14 @@ def build(
     ends = {run.key: run.end for some in runs.values() for run in some}
     idle, idle_lanes = idle_times(table, ends, since, until)
     overdue = overdue_work(table, ends, since, until)
+    dropped: Counter[str] = Counter()
+    for lost in numbers.lost:
+        dropped[f"a:{lost.application}"] += lost.count
     subjects = [
-        _subject(some, numbers, uptimes[subject], since, until, idle.get(subject, ()), overdue.get(subject, ()))
+        _subject(
+            *(some, numbers, uptimes[subject], since, until),
+            *(idle.get(subject, ()), overdue.get(subject, ()), dropped[subject]),
+        )
         for subject, some in runs.items()
     ]
     subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
@@ -89,12 +98,12 @@ def build(
         until_is=until_is,
         newest=newest,
         sla_ms=options.sla_ms,
-        events=table.count(),
+        events=int(table.run("SELECT count(*) FROM period")[0][0]),
         duplicates=duplicates,
         damaged_lines=table.damaged,
-        sources=tuple(sources),
+        sources=tuple(dataclasses.replace(one, source=plain(one.source)) for one in sources),
         findings=findings(subjects, numbers, runs, until, options.sla_ms),
-        notes=(*notes, *notes_on(runs, subjects, newest, now)),
+        notes=(*map(plain, notes), *notes_on(runs, subjects, newest, now)),
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
@@ -143,9 +152,9 @@ def _matching(table: EventTable, option: str, name: str, identity: str, patterns
 
 def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, int, str, int]:
     oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
-    if options.until is not None:
+    if options.until is not None and options.until <= max(now, newest):
         until, until_is = options.until, "given"
-    elif newest <= now <= newest + _DAY:
+    elif newest <= now and (now <= newest + _DAY or options.until is not None):
         until, until_is = now, "now"
     else:
         until, until_is = newest, "newest event"
@@ -163,8 +172,9 @@ def _subject(
     until: int,
     idle: tuple[IdleTime, ...],
     overdue: tuple[Overdue, ...],
+    dropped: int,
 ) -> SubjectReport:
-    last = max(runs, key=lambda run: (run.end is None, run.start))
+    last = latest(runs)
     key = last.subject
     kind = "query" if last.key[3] is not None else "application"
     is_long_running = kind == "query" or any(run.has_queries for run in runs)
@@ -194,7 +204,10 @@ def _subject(
         enrichment=numbers.enrichment.get(key, ()),
         failures=numbers.failures.get(key, ()),
         executors_lost=numbers.executors_lost.get(key, ()),
-        dropped=sum(one.count for one in numbers.lost if key == f"a:{one.application}"),
+        dropped=dropped,
+        downtime_count=len(downs),
+        overdue_count=len(overdue),
+        idle_count=len(idle),
         **dict(zip(_COSTS, numbers.costs.get(key, ()), strict=False)),
     )
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spark_events.report.model import Finding, SubjectReport
 from spark_events.report.numbers import Numbers
-from spark_events.report.runs import SubjectRun, overlapping
+from spark_events.report.runs import RunKey, SubjectRun, latest, overlapping
+from spark_events.report.table import NO_APPLICATION
 from spark_events.report.wording import counted, shortened, span, when
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
@@ -30,16 +31,36 @@ def findings(
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
     """Return the problems: current problems first, then past problems, each sorted by severity."""
-    found = [finding for subject in subjects for finding in _of_subject(subject, runs[subject.key][-1], until, sla_ms)]
+    found: list[Finding] = []
+    for subject in subjects:
+        found += _of_subject(subject, latest(runs[subject.key]), until, sla_ms)
     found += _of_stages(numbers)
-    for trouble in numbers.reporters:
-        text = f"Reporter '{trouble.reporter}' of '{trouble.application}' has been {trouble.status} since"
-        found.append(Finding("warning", True, f"{text} {when(trouble.since)}: {trouble.reason}."))
+    found += _of_reporters(numbers, runs)
     for lost in numbers.lost:
         what = counted(lost.count, "record or event", "records or events")
         text = f"{what} of '{lost.application}' lost ({lost.where}: {lost.reason}); its numbers may be too low."
         found.append(Finding("warning", False, text))
     return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
+
+
+def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Iterator[Finding]:
+    """Yield the troubles of reporters in active runs and, if no run is active, in the latest run."""
+    ends: dict[RunKey, int | None] = {}
+    for key, some in runs.items():
+        last = latest(some)
+        if key.startswith("a:"):
+            ends |= {run.key: run.end for run in some if run.end is None or run is last}
+    seen = set()
+    for trouble in numbers.reporters:
+        reporter = f"Reporter '{trouble.reporter}' of '{trouble.application}'"
+        if reporter in seen or (trouble.run not in ends and trouble.application != NO_APPLICATION):
+            continue
+        seen.add(reporter)
+        if ends.get(trouble.run) is None:
+            text = f"{reporter} has been {trouble.status} since {when(trouble.since)}"
+        else:
+            text = f"{reporter} was {trouble.status} from {when(trouble.since)} to the end of its run"
+        yield Finding("warning", ends.get(trouble.run) is None, f"{text}: {trouble.reason}.")
 
 
 def _of_stages(numbers: Numbers) -> Iterator[Finding]:

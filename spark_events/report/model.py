@@ -175,6 +175,8 @@ class SubjectReport:
         kind: ``application`` or ``query``.
         outcome: status of the last run.
         failures: index in the report's ``failures`` and number of failures, for each cause.
+        downtime_count: number of downtimes; like ``run_count``, ``overdue_count`` and ``idle_count``, exact even if the
+            page omits entries of the list.
         executors_lost: cause and number of lost executors.
         dropped: number of lost records and events of the application.
     """
@@ -202,6 +204,9 @@ class SubjectReport:
     failures: tuple[tuple[int, int], ...]
     executors_lost: tuple[tuple[str, int], ...]
     dropped: int
+    downtime_count: int
+    overdue_count: int
+    idle_count: int
     core_hours: float | None = None
     core_hours_used: float | None = None
     core_hours_idle: float | None = None

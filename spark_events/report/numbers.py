@@ -16,7 +16,7 @@ from spark_events.report.model import (
     SlowStage,
     Watermark,
 )
-from spark_events.report.runs import CAUSE, FAILURE, GROUP
+from spark_events.report.runs import CAUSE, FAILURE, GROUP, RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
@@ -99,17 +99,19 @@ FROM period WHERE name = 'StageSummaryEvent' AND problems IS NOT NULL
 ORDER BY 8 DESC, stage_ms DESC, ts, sequence LIMIT {_MOST_STAGES}
 """
 _REPORTERS = """
-SELECT app, reporter, arg_max(status, (ts, sequence)), max(ts), arg_max(reason, (ts, sequence)) FROM event
-WHERE name = 'ReporterStatusChangeEvent' GROUP BY 1, 2 HAVING arg_max(status, (ts, sequence)) IN ('open', 'disabled')
-ORDER BY 1, 2
+SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), reporter, arg_max(status, (ts, sequence)), max(ts),
+  arg_max(reason, (ts, sequence))
+FROM event WHERE name = 'ReporterStatusChangeEvent' GROUP BY 1, 2, 3, 4
+HAVING arg_max(status, (ts, sequence)) IN ('open', 'disabled') ORDER BY 1, 4, 6
 """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReporterTrouble:
-    """Reporter that is disabled, or whose circuit breaker is open."""
+    """Reporter that is disabled, or whose circuit breaker is open, since its last event in a run."""
 
     application: str
+    run: RunKey
     reporter: str
     status: str
     since: int
@@ -160,8 +162,8 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
         executors_lost={subject: tuple(some) for subject, some in lost_executors.items()},
         lost=tuple(Lost(app, where, reason, int(count)) for app, where, reason, count in table.run(_LOST)),
         reporters=tuple(
-            ReporterTrouble(app, reporter or "?", status, at, shortened(reason))
-            for app, reporter, status, at, reason in table.run(_REPORTERS)
+            ReporterTrouble(app, (app, app_id, attempt, None), reporter or "?", status, at, shortened(reason))
+            for app, app_id, attempt, reporter, status, at, reason in table.run(_REPORTERS)
         ),
         costs={subject: tuple(values) for subject, *values in table.run(_COSTS)},
         slow_stages=tuple(map(_slow_stage, table.run(_SLOW_STAGES))),

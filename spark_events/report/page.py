@@ -41,8 +41,12 @@ def page_of(report: EventReport, refresh_seconds: int | None = None) -> str:
 
 def data_of(report: EventReport) -> str:
     """Return the page's data as JSON that is safe within a script element."""
+    notes = report.notes[:_MOST_ITEMS]
+    if (more := len(report.notes) - len(notes)) > 0:
+        notes += (f"{more:,} more notes: spark-events report --json",)
     trimmed = dataclasses.replace(
         report,
+        notes=notes,
         failures=tuple(_group(index, group) for index, group in enumerate(report.failures)),
         applications=tuple(_subject(one) for one in report.applications),
         queries=tuple(_subject(one) for one in report.queries),

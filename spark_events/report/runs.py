@@ -160,6 +160,11 @@ def _settle(runs: list[SubjectRun]) -> None:
             run.cause = run.cause or "the end of the run is missing"
 
 
+def latest(runs: Iterable[SubjectRun]) -> SubjectRun:
+    """Return the run that determines the outcome: an active run, else the run that ended last."""
+    return max(runs, key=lambda run: (run.end is None, run.end or 0, run.start))
+
+
 def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
     """Return how long at least one run was active in the period, in milliseconds."""
     total, covered = 0, since

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import glob
 import gzip
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +17,13 @@ from typing import Any
 import msgspec
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.bridge.event_log.files import EventLog, find_logs
+from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
-from spark_events.event import Event, encode_lines
+from spark_events.event import Event, decode_event, encode_lines
 from spark_events.report.model import SourceSummary
-from spark_events.report.table import EventTable, lasting
+from spark_events.report.table import EventTable, TemporaryFilesError, lasting
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.file.rotation import Archive
 from spark_events.translate.config import TranslateConfig
@@ -35,6 +38,12 @@ _PIECE = 1 << 16
 #: Time limit for a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
+#: Start of a line of an event log, as Spark writes it.
+_LOG_START = re.compile(rb'\s*\{\s*"Event"\s*:')
+#: Name of the file in which ``spark-events watch`` records the losses that it has reported.
+_RECORD = "spark-events-watch.jsonl"
+#: Maximum number of notes on one event log.
+_MOST_NOTES = 20
 #: Minimum step of the progress display, as a fraction of an event log.
 _STEP = 0.01
 
@@ -88,40 +97,83 @@ class Reading:
         self._load_lines((encode_lines(some) for some in events if some), text, kind)
 
     def _path(self, path: Path) -> None:
-        if not path.is_dir():
-            kind = _kind_of(path)
-            if kind is None:
-                raise SparkEventsError(
-                    f"{path}: unknown format; expected JSON lines of a 'file' reporter, Spark event logs and"
-                    " SQLite databases of a 'database' reporter"
-                )
-            self._file(path, kind)
-            if kind == "events":
-                for older in Archive(path, keep=0).files():
-                    self._file(older, kind)
+        if path.is_dir():
+            self._folder(path)
             return
-        before = len(self.summaries)
-        logs = find_logs(path)
-        rolling = [log for log in logs if log.files != (log.path,)]
-        for log in rolling:
-            self._log(log)
-        claimed = {file for log in rolling for file in log.files}
-        for file in sorted(path.rglob("*")):
-            if file.is_file() and file not in claimed and (kind := _kind_of(file)) is not None and kind != "empty":
-                self._file(file, kind)
-        if len(self.summaries) == before:
-            raise SparkEventsError(f"{path}: this folder contains no file of events, event log or database")
+        kind = _kind_of(path)
+        if kind is None:
+            raise SparkEventsError(
+                f"{path}: unknown format; expected JSON lines of a 'file' reporter, Spark event logs and"
+                " SQLite databases of a 'database' reporter"
+            )
+        self._file(path, kind)
+        if kind == "events":
+            for older in Archive(path, keep=0).files():
+                self._file(older, kind)
+            self._losses(path.parent / _RECORD)
+
+    def _folder(self, folder: Path) -> None:
+        """Read all files below a folder; note the files that cannot be read."""
+        is_empty, notes = True, len(self.notes)
+        below = sorted(folder.rglob("*"))
+        parts: set[Path] = set()
+        for one in (folder, *filter(Path.is_dir, below)):
+            with self._noting(one):
+                for log in find_logs(one):
+                    if log.files == (log.path,) or not any(map(looks_like_a_log, log.files)):
+                        continue
+                    parts.update(log.files)
+                    is_empty = False
+                    if self._is_new(log.path):
+                        self._log(log)
+        for file in below:
+            if file not in parts and file.is_file():
+                with self._noting(file):
+                    if (kind := _kind_of(file)) is not None and kind != "empty":
+                        self._file(file, kind)
+                        is_empty = False
+        if is_empty:
+            details = "".join(f"; {note}" for note in self.notes[notes : notes + 1])
+            raise SparkEventsError(f"{folder}: this folder contains no file of events, event log or database{details}")
+
+    @contextlib.contextmanager
+    def _noting(self, path: Path) -> Iterator[None]:
+        """Note that a file or folder cannot be read, instead of raising the error."""
+        try:
+            yield
+        except TemporaryFilesError:
+            raise
+        except SparkEventsError as error:
+            self.notes.append(f"{error}; skipped")
+        except OSError as error:
+            self.notes.append(f"cannot read {error.filename or path}: {error.strerror or error}; skipped")
+
+    def _is_new(self, path: Path) -> bool:
+        real = path.resolve()
+        if real in self._seen:
+            return False
+        self._seen.add(real)
+        return True
+
+    def _losses(self, file: Path) -> None:
+        """Read the losses that ``spark-events watch`` has recorded for the applications in the table."""
+        if not file.is_file() or file.resolve() in self._seen:
+            return
+        known = {row[0] for row in self.table.run("SELECT DISTINCT app_id FROM event WHERE app_id IS NOT NULL")}
+        with file.open("rb") as opened:
+            lines = [line for line in opened if _application_of(line) in known]
+        if lines:
+            self._load_lines(lines, str(file), "events")
 
     def _file(self, file: Path, kind: str) -> None:
-        if file.resolve() in self._seen:
+        if not self._is_new(file):
             return
-        self._seen.add(file.resolve())
         if kind == "empty":
             self.summaries.append(SourceSummary(str(file), "empty", 0))
         elif kind == "log":
             self._log(find_logs(file)[0])
         elif kind == "sqlite":
-            self._database(f"sqlite:///{file}")
+            self._rows(_sqlite_rows(file, self._condition()), str(file))
         else:
             with file.open("rb") as opened:
                 compressed = opened.read(2) == _GZIP
@@ -144,8 +196,14 @@ class Reading:
     def _load_lines(self, lines: Iterable[bytes], text: str, kind: str) -> None:
         """Load JSON lines through a temporary file."""
         file = self.table.folder / "lines.jsonl"
-        with file.open("wb") as opened:
-            opened.writelines(lines)
+        try:
+            with file.open("wb") as opened:
+                opened.writelines(lines)
+        except OSError as error:
+            # Only writing can fail with these errors, not reading the source.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self.table.full(error) from None
+            raise
         self._load(file, False, text, kind)
         file.unlink()
 
@@ -164,13 +222,23 @@ class Reading:
         self.add(self._events_of(log, text), text, "event log")
 
     def _events_of(self, log: EventLog, text: str) -> Iterator[list[Event]]:
-        reader = EventLogReader(log, self.notes.append, self.translation.summary.interval)
+        noted = 0
+
+        def note(problem: str) -> None:
+            nonlocal noted
+            noted += 1
+            if noted <= _MOST_NOTES:
+                self.notes.append(problem)
+
+        reader = EventLogReader(log, note, self.translation.summary.interval)
         shown = 0.0
         for events in replayed(reader, Translator(self.translation)):
             if reader.fraction >= shown + _STEP:
                 shown = reader.fraction
                 self.progress(text, shown)
             yield events
+        if noted > _MOST_NOTES:
+            self.notes.append(f"{text}: {noted - _MOST_NOTES:,} further notes not shown")
         if not reader.recognised and (reader.lines or reader.damaged):
             self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
         elif reader.damaged:
@@ -182,13 +250,15 @@ class Reading:
         except ValueError:
             raise SparkEventsError(f"SOURCE: expected paths, patterns and {database_url.allowed}") from None
         url = config.url.reveal()
-        condition = "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
         if url.startswith("sqlite:"):
             path = url.removeprefix("sqlite:///").partition("?")[0]
-            self._rows(_sqlite_rows(Path(path), condition), path)
+            self._rows(_sqlite_rows(Path(path), self._condition()), path)
         else:
-            where, rows = _postgresql_rows(config, condition)
+            where, rows = _postgresql_rows(config, self._condition())
             self._rows(rows, where)
+
+    def _condition(self) -> str:
+        return "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
 
     def _rows(self, rows: Iterator[tuple[Any, ...]], text: str) -> None:
         self.progress(text, None)
@@ -201,8 +271,21 @@ def _line_of(row: tuple[Any, ...]) -> bytes:
     return msgspec.json.encode(event) + b"\n"
 
 
+def _application_of(line: bytes) -> object:
+    """Return the application id of an event, or None."""
+    try:
+        return decode_event(line).attributes.get("spark.app.id")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 def _kind_of(file: Path) -> str | None:
-    """Return ``events``, ``log``, ``sqlite``, ``empty``, or None for another format."""
+    """Return ``events``, ``log``, ``sqlite``, ``empty``, or None for another format.
+
+    Raises:
+        MissingExtraError: the library for the file's compression is not installed.
+        OSError: the file cannot be read.
+    """
     with file.open("rb") as opened:
         start = opened.read(16)
     if not start:
@@ -212,14 +295,16 @@ def _kind_of(file: Path) -> str | None:
     with file.open("rb") as opened:
         try:
             first = next(pieces(opened, lambda _: None), b"")
-        except MissingExtraError:
-            raise
+        except MissingExtraError as error:
+            raise MissingExtraError(f"{file}: {error}") from None
         except (CutOffError, DamagedLogError, EOFError):
             return None
-    line = first[:100_000]
-    if b'"Event"' in line:
+    start = first[:100_000]
+    if _LOG_START.match(start):
         return "log"
-    return "events" if b'"event_id"' in line or b'"observed_ts_millis"' in line else None
+    if b'"event_id"' in start or b'"observed_ts_millis"' in start:
+        return "events"
+    return "log" if b'"Event"' in start else None
 
 
 def _sqlite_rows(path: Path, condition: str) -> Iterator[tuple[Any, ...]]:

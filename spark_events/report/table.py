@@ -124,18 +124,28 @@ def _columns() -> list[tuple[str, str, str]]:
     return columns
 
 
+class TemporaryFilesError(SparkEventsError):
+    """The folder for temporary files is unusable or full, or the memory is full."""
+
+
 class EventTable:
     """Table of a report's events; a context manager that deletes the temporary files.
 
     Raises:
         MissingExtraError: DuckDB is not installed.
+        TemporaryFilesError: no folder for temporary files is usable.
     """
 
     def __init__(self) -> None:
         duckdb = load_extra("duckdb", "report")
         self._errors: type[Exception] = duckdb.Error
         self._limits: tuple[type[Exception], ...] = (duckdb.IOException, duckdb.OutOfMemoryException)
-        self._folder = tempfile.TemporaryDirectory(prefix="spark-events-report-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="spark-events-report-")
+        except OSError as error:
+            raise TemporaryFilesError(
+                f"no folder for temporary files is usable ({error.strerror}); set TMPDIR to another folder"
+            ) from None
         self.folder = Path(self._folder.name)
         self._connection = duckdb.connect(
             config={
@@ -164,17 +174,18 @@ class EventTable:
         """Run one statement and return its rows.
 
         Raises:
-            SparkEventsError: the memory or the disk for temporary files is full.
+            TemporaryFilesError: the memory or the disk for temporary files is full.
         """
         try:
             rows: list[Any] = self._connection.execute(statement, values or None).fetchall()
             return rows
         except self._limits as error:
-            raise self._limit(error) from None
+            raise self.full(error) from None
 
-    def _limit(self, error: Exception) -> SparkEventsError:
+    def full(self, error: Exception) -> TemporaryFilesError:
+        """Return the error for full memory or a full disk."""
         first = str(error).partition("\n")[0]
-        return SparkEventsError(
+        return TemporaryFilesError(
             f"cannot compute the report in {self.folder.parent}; set TMPDIR to use another folder: {first}"
         )
 
@@ -188,7 +199,7 @@ class EventTable:
 
         Raises:
             OSError: the file cannot be read, or ends within a compressed block.
-            SparkEventsError: the disk with the temporary files is full.
+            TemporaryFilesError: the disk with the temporary files is full.
         """
         # Read the file through a symbolic link: DuckDB expands *, ? and [ in file names, and derives the compression
         # from the name.
@@ -213,7 +224,7 @@ class EventTable:
             self._connection.execute(statement)
         except self._errors as error:
             if isinstance(error, self._limits[1]) or "No space left" in str(error):
-                raise self._limit(error) from None
+                raise self.full(error) from None
             raise OSError(None, str(error).partition("\n")[0]) from None
         bad = f"id IS NULL OR name IS NULL OR ts IS NULL OR ts NOT BETWEEN 0 AND {_LAST_MILLIS}"
         damaged = int(self.run(f"SELECT count(*) FROM event WHERE {bad}")[0][0])
@@ -227,9 +238,15 @@ class EventTable:
         return int(self.run("SELECT count(*) FROM event")[0][0])
 
     def remove_duplicates(self) -> int:
-        """Remove events with duplicate ids; return how many were removed."""
+        """Remove events with duplicate ids; return how many were removed.
+
+        The outcome and its reason that a live run reports replace the unknown ones of a replay.
+        """
         repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
         if repeated:
+            for column, unknown in (("status", "ENDED"), ("end_reason", "UNKNOWN")):
+                known = f"SELECT id FROM event WHERE name = 'JobStatusChangeEvent' AND {column} <> '{unknown}'"
+                self.run(f"DELETE FROM event WHERE {column} = '{unknown}' AND id IN ({known})")
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
         return repeated
 

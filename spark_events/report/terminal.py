@@ -17,6 +17,8 @@ _OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLE
 _COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
 #: Maximum number of lines of a list in the terminal; --json and the page show more.
 _MOST = 20
+#: Maximum number of findings, of applications or queries in a table, and of applications and queries with details.
+_MOST_SUBJECTS = 200
 
 
 def print_report(report: EventReport, width: int | None = None) -> None:
@@ -44,18 +46,15 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
     yield "", ""
     if not report.findings:
         yield "green", "Nothing is wrong."
-    for finding in report.findings:
+    for finding in report.findings[:_MOST_SUBJECTS]:
         yield _STYLES[finding.level], f"{'!' if finding.now else '-'} {finding.text}"
+    yield from (("", line) for line in _more(len(report.findings), most=_MOST_SUBJECTS))
     for kind, subjects in (("Application", report.applications), ("Query", report.queries)):
         if subjects:
             yield "", ""
-            yield "", _overview(kind, subjects)
-    for subject in report.subjects:
-        details = list(_details(subject))
-        if details:
-            yield "", ""
-            yield "bold", title(subject)
-            yield from (("", f"  {line}") for line in details)
+            yield "", _overview(kind, subjects[:_MOST_SUBJECTS])
+            yield from (("", line) for line in _more(len(subjects), most=_MOST_SUBJECTS))
+    yield from _all_details(report)
     if report.failures:
         yield "", ""
         yield "bold", f"Failures by root cause ({report.failure_count:,})"
@@ -67,9 +66,25 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
     if report.notes or report.duplicates:
         yield "", ""
         yield "bold", "About the data"
-        yield from (("dim", f"  {note}") for note in report.notes)
+        yield from (("dim", f"  {note}") for note in report.notes[:_MOST_SUBJECTS])
+        yield from (("dim", f"  {line}") for line in _more(len(report.notes), "more notes", "--json", _MOST_SUBJECTS))
         if report.duplicates:
             yield "dim", f"  {counted(report.duplicates, 'event')} occurred in several sources and count once."
+
+
+def _all_details(report: EventReport) -> Iterator[tuple[str, str]]:
+    found = 0
+    for subject in report.subjects:
+        details = list(_details(subject))
+        found += bool(details)
+        if details and found <= _MOST_SUBJECTS:
+            yield "", ""
+            yield "bold", title(subject)
+            yield from (("", f"  {line}") for line in details)
+    if (more := found - _MOST_SUBJECTS) > 0:
+        yield "", ""
+        what = counted(more, "more application or query", "more applications and queries")
+        yield "", f"… details of {what}: --json or --html"
 
 
 def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
@@ -161,7 +176,7 @@ def _slow_stages(report: EventReport) -> Iterator[tuple[str, str]]:
         yield "", f"  {line}"
 
 
-def _more(total: int, what: str = "more", listed: str = "--json or --html") -> Iterator[str]:
+def _more(total: int, what: str = "more", listed: str = "--json or --html", most: int = _MOST) -> Iterator[str]:
     """Yield a line with the number of entries that the terminal omits, if any."""
-    if (more := total - _MOST) > 0:
+    if (more := total - most) > 0:
         yield f"… {more:,} {what}: {listed}"

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
+import os
 import re
+import sqlite3
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from report.stories import MINUTE, START, Story, busy_day
+from report.stories import HOUR, MINUTE, START, Story, busy_day
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli import report as command
@@ -31,6 +39,7 @@ from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.database.reporter import DatabaseReporter
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.summaries.config import SummaryConfig
+from spark_events.watch.folder import RECORD
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "bridge" / "fixtures"
 Store = Callable[[Sequence[Event]], Path]
@@ -178,6 +187,142 @@ def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
     return path
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_rolling_logs_are_found_at_any_depth(capsys: pytest.CaptureFixture[str], tmp_path: Path, depth: int) -> None:
+    """The parts of a rolling log form one application, however deep the log's folder is. A log is read once."""
+    lines = slow_log(tmp_path).read_text().splitlines(keepends=True)
+    (tmp_path / "app-1").unlink()
+    folder = tmp_path.joinpath(*"abc"[:depth], "eventlog_v2_app-1")
+    folder.mkdir(parents=True)
+    (folder / "events_1_app-1").write_text("".join(lines[:5]))
+    (folder / "events_2_app-1").write_text("".join(lines[5:]))
+    (folder / "appstatus_app-1").touch()
+    report = Call(capsys, tmp_path, folder, "--json").report
+    assert report["sources"] == [{"source": str(folder), "kind": "event log", "events": report["events"]}]
+    assert [one["id"] for one in report["applications"]] == ["app-1"]
+    assert [one["outcome"] for one in report["applications"]] == ["ENDED"]
+
+
+def test_files_with_names_of_rolling_logs_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """JSON lines of events are read, even if their file is named like a part of a rolling log."""
+    (tmp_path / "2026").mkdir()
+    (tmp_path / "2026" / "events_1_clicks.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
+    assert Call(capsys, tmp_path, "--json").report["events"] == 9
+
+
+def test_unreadable_files_of_a_folder_are_noted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unreadable or foreign file in a folder causes a note, and an error only if it is given explicitly."""
+    zstd = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    monkeypatch.setitem(sys.modules, zstd, None)
+    (tmp_path / "a.zstd").write_bytes((FIXTURES / "batch_udf-4.3.zstd").read_bytes())
+    with contextlib.closing(sqlite3.connect(tmp_path / "b.db")) as connection:
+        connection.execute("CREATE TABLE other (name TEXT)")
+    (tmp_path / "c.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
+    (tmp_path / "d.db").write_bytes(b"SQLite format 3\0" + bytes(84))
+    call = Call(capsys, tmp_path, "--json")
+    assert call.report["events"] == 9
+    zstd_note, b_note, d_note = (note for note in call.report["notes"] if note.endswith("; skipped"))
+    assert zstd_note.startswith(f"{tmp_path / 'a.zstd'}: compressed with zstd, whose library is not installed")
+    assert b_note == f"cannot read {tmp_path / 'b.db'}: no such table: spark_events; skipped"
+    assert d_note.startswith(f"cannot read {tmp_path / 'd.db'}: ")
+    for name in ("a.zstd", "b.db", "d.db"):
+        call = Call(capsys, tmp_path / name)
+        assert (call.code, call.output, len(call.errors.splitlines())) == (1, "", 1)
+        assert str(tmp_path / name) in call.errors
+    (tmp_path / "c.jsonl").unlink()
+    call = Call(capsys, tmp_path)
+    assert call.code == 1
+    assert "this folder contains no file of events, event log or database; " in call.errors
+    assert str(tmp_path / "a.zstd") in call.errors
+
+
+def test_notes_on_damaged_lines_are_limited(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A report lists the first 20 damaged parts of each log and states the total."""
+    for name in ("app-1", "app-2"):
+        log = slow_log(tmp_path)
+        log.write_text(log.read_text() + "{no json}\n" * 5_000)
+        log.rename(tmp_path / f"{name}.log")
+    notes = Call(capsys, tmp_path, "--json").report["notes"]
+    for name in ("app-1", "app-2"):
+        found = [note for note in notes if f"{name}.log" in note]
+        assert sum("line skipped" in note for note in found) == 20
+        assert f"{tmp_path / name}.log: 4,980 further notes not shown" in found
+        assert f"{tmp_path / name}.log: skipped 5,000 damaged lines or blocks" in found
+
+
+def test_names_do_not_decide_the_format(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """A file of events is not an event log, even if its application is named like a field of event logs."""
+    story = Story()
+    story.application("Event", "app-1").status("RUNNING", START)
+    story.application("event_id", "app-2").status("RUNNING", START)
+    path = stored(story.events)
+    assert '"Event"' in path.read_text()
+    report = Call(capsys, path, "--json").report
+    assert report["sources"] == [{"source": str(path), "kind": "events", "events": 2}]
+
+
+def test_reordered_lines_of_event_logs_are_recognised(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log is recognised if another program has formatted its lines, or sorted their keys."""
+    log = slow_log(tmp_path)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for sort in (False, True):
+        log.write_text("".join(json.dumps(line, sort_keys=sort) + "\n" for line in lines))
+        assert Call(capsys, log, "--json").report["sources"][0]["kind"] == "event log"
+
+
+def test_reported_losses_next_to_a_file_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """For one file, the report also reads the losses that `watch` has recorded for the file's applications."""
+    story, others = Story(), Story()
+    story.application("a", "app-1").status("RUNNING", START)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(encode_lines(story.events))
+    for name in ("a", "other"):
+        others.application(name, "app-1" if name == "a" else "app-9").status("LOST", START + MINUTE)
+    recorded = [msgspec.structs.replace(event, event_id=f"lost-{event.sequence}") for event in others.events]
+    (tmp_path / RECORD).write_bytes(encode_lines(recorded) + b"no event\n")
+    report = Call(capsys, path, "--json").report
+    assert [(one["name"], one["outcome"]) for one in report["applications"]] == [("a", "LOST")]
+    assert report["events"] == 2
+    assert len(Call(capsys, tmp_path, "--json").report["applications"]) == 2
+
+
+def test_names_that_are_not_utf8_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A file name that is not UTF-8 appears with replaced characters, in every format."""
+    name = tmp_path / os.fsdecode(b"ev\xff.jsonl")
+    name.write_bytes(encode_lines(busy_day().events[:9]) + b"no event\n")
+    report = Call(capsys, name, "--json").report
+    assert [one["source"] for one in report["sources"]] == [str(tmp_path / "ev?.jsonl")]
+    assert Call(capsys, name, "--html", tmp_path / "out.html").code == 0
+    assert Call(capsys, name).code == 0
+
+
+def test_an_unusable_temporary_folder_is_named(
+    capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no folder for temporary files is usable, one message says how to choose another folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    call = Call(capsys, stored(busy_day().events[:9]))
+    assert (call.code, call.output) == (1, "")
+    assert call.errors == (
+        "spark-events: no folder for temporary files is usable (No such file or directory);"
+        " set TMPDIR to another folder\n"
+    )
+
+
+def test_a_full_temporary_folder_is_named(tmp_path: Path) -> None:
+    """If the disk with the temporary files is full, an error names their folder; the log is not skipped."""
+    slow_log(tmp_path)
+    with EventTable() as table:
+        # Every write to this device fails with "no space left".
+        (table.folder / "lines.jsonl").symlink_to("/dev/full")
+        with pytest.raises(SparkEventsError) as raised:
+            Reading(table).read(str(tmp_path))
+    assert str(raised.value).startswith(f"cannot compute the report in {tempfile.gettempdir()}; set TMPDIR to use")
+    assert "No space left" in str(raised.value)
+
+
 def test_settings_apply_to_event_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The price and the thresholds of --conf apply to event logs."""
     log, conf = slow_log(tmp_path), tmp_path / "spark-defaults.conf"
@@ -321,6 +466,58 @@ def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store
     assert call.errors.startswith("spark-events: cannot write")
 
 
+def test_html_keeps_links_and_permissions(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
+    """The page replaces the target of a link, keeps the target's permissions, and otherwise follows the umask."""
+    path, page, link = stored(busy_day().events[:9]), tmp_path / "page.html", tmp_path / "link.html"
+    page.touch(mode=0o600)
+    link.symlink_to(page.name)
+    assert Call(capsys, path, "--html", link).code == 0
+    assert link.is_symlink()
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    new = tmp_path / "new.html"
+    before = os.umask(0o027)
+    try:
+        assert Call(capsys, path, "--html", new).code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640
+    dangling = tmp_path / "dangling.html"
+    dangling.symlink_to("target.html")
+    assert Call(capsys, path, "--html", dangling).code == 0
+    assert (tmp_path / "target.html").is_file()
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        *("dangling.html", "events.jsonl", "link.html", "new.html", "page.html", "target.html")
+    ]
+
+
+@pytest.mark.parametrize("folder", [".", "/", ""])
+def test_html_rejects_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path, folder: str) -> None:
+    """A folder as the target of --html is rejected before the command reads any source."""
+    call = Call(capsys, tmp_path / "gone.jsonl", "--html", folder)
+    assert call.code == 2
+    assert call.errors == f"spark-events: --html: given '{Path(folder)}', which is a folder; give the name of a file\n"
+
+
+def test_html_is_written_to_pipes(stored: Store, tmp_path: Path) -> None:
+    """The page can be written to standard output. A reader that stops early does not cause an error."""
+    program = "import sys; from spark_events.cli import main; sys.exit(main(sys.argv[1:]))"
+    # Through a link, because a defect could replace the system's own device.
+    out = tmp_path / "stdout"
+    out.symlink_to("/dev/stdout")
+    run = [sys.executable, "-c", program, "report", str(stored(busy_day().events)), "--html", str(out)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.rstrip().endswith("</html>")
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stderr is not None
+        stopped.stdout.close()
+        errors = stopped.stderr.read()
+    assert (stopped.returncode, errors) == (0, "")
+
+
 def serving(compute: Callable[[], EventReport]) -> ReportServer:
     server = ReportServer(compute, 0, clock=lambda: 0.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -385,3 +582,56 @@ def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: St
     story.application("a", "app-1").status("RUNNING", START)
     story.application("a", "app-1").status("FINISHED", START + MINUTE)
     assert "no event in this period" in Call(capsys, stored(story.events), "--until", "36500d").errors
+
+
+@pytest.mark.parametrize("duration", ["30min", "30m", "1800s", "1 h"])
+def test_durations_have_the_units_of_settings(capsys: pytest.CaptureFixture[str], stored: Store, duration: str) -> None:
+    """A duration for --since has the same units as a setting."""
+    now = time.time_ns() // 1_000_000
+    story = Story()
+    story.application("a", "app-1").failure(now - 2 * HOUR)
+    story.application("a", "app-1").failure(now)
+    assert Call(capsys, stored(story.events), "--since", duration, "--json").report["failure_count"] == 1
+
+
+def test_the_terminal_limits_lists_of_applications(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """The terminal shows at most 200 findings, applications and details of applications, and counts the others."""
+    story = Story()
+    for number in range(203):
+        app = story.application(f"app-{number:03}", f"id-{number}")
+        app.query(f"q-{number:03}", "run-1").status("RUNNING", START)
+        app.status("FAILED", START + MINUTE)
+    story.application("z", "z").status("FINISHED", START + HOUR)
+    call = Call(capsys, stored(story.events))
+    lines = call.output.splitlines()
+    assert sum(line.startswith("! ") for line in lines) == 200
+    assert "… 206 more: --json or --html" in lines
+    assert lines.count("… 4 more: --json or --html") == 1
+    assert lines.count("… 3 more: --json or --html") == 1
+    assert sum(line.startswith("Application 'app-") for line in lines) == 200
+    assert sum(line.startswith("Query 'q-") for line in lines) == 0
+    assert "… details of 206 more applications and queries: --json or --html" in lines
+
+
+def test_the_server_shows_progress_only_while_it_computes(
+    capsys: pytest.CaptureFixture[str], stored: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, the progress of --serve disappears when the report is computed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal, hide_cursor, show_cursor = Terminal(), "\x1b[?25l", "\x1b[?25h"
+
+    def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:
+        assert terminal.getvalue() == ""
+        assert compute().events == 9
+        text = terminal.getvalue()
+        assert 0 <= text.find(hide_cursor) < text.find(show_cursor)
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("spark_events.report.serve.serve", serve)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert Call(capsys, stored(busy_day().events[:9]), "--serve").code == 0
+    assert show_cursor in terminal.getvalue()

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
+from report.stories import HOUR, MINUTE, SECOND, START, ApplicationStory, Story, busy_day
 from spark_events import Event, Severity
 from spark_events.errors import SparkEventsError
-from spark_events.event import encode_lines
+from spark_events.event import Attributes, encode_lines
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.model import EventReport, SubjectReport
 from spark_events.report.notebook import inline_report
@@ -279,6 +280,113 @@ def test_overlaps_missing_ends_and_clocks_are_noted() -> None:
     assert "1 run ended before the start: the clocks differ ('a')" in notes
     assert "1 run still running, as far as the events show ('b')" in notes
     assert "in the future" in "\n".join(report_of(story.events, now=START).notes)
+
+
+@pytest.mark.parametrize("replay_first", [True, False])
+@pytest.mark.parametrize(("outcome", "reason"), [("FAILED", "PROGRAM_FAILED"), ("ENDED", "GATEWAY_CLOSED")])
+def test_a_known_outcome_replaces_the_unknown_outcome_of_a_replay(
+    replay_first: bool, outcome: str, reason: str
+) -> None:
+    """If a replay reports ENDED, the outcome and its reason are those of the live run, in any order of the sources."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    app.status("ENDED", START + MINUTE, **{"spark.app.end_reason": "UNKNOWN"})
+    replayed = story.events[-1]
+    known = {"spark.status.new": outcome, "spark.app.end_reason": reason}
+    live = msgspec.structs.replace(replayed, attributes=Attributes({**replayed.attributes, **known}))
+    both = [replayed, live] if replay_first else [live, replayed]
+    report = report_of([story.events[0], *both, *both])
+    assert (report.events, report.duplicates) == (2, 3)
+    assert [(one.outcome, one.runs[0].cause) for one in report.applications] == [(outcome, reason)]
+
+
+@pytest.mark.parametrize(
+    ("age", "until_is"), [(10 * MINUTE, "now"), (48 * HOUR, "now"), (-MINUTE, "newest event"), (None, "given")]
+)
+def test_a_period_does_not_end_in_the_future(age: int | None, until_is: str) -> None:
+    """The end of a period is at most the current time, or the time of the newest event."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    beat: dict[str, Any] = {"spark.heartbeat.interval_ms": HOUR}
+    app.event("HeartbeatEvent", START + MINUTE, **beat)
+    end = START + 1_000 * HOUR
+    now = end + HOUR if age is None else START + MINUTE + age
+    report = report_of(story.events, now=now, until=end)
+    assert report.until == (end if age is None else max(now, START + MINUTE))
+    assert report.until_is == until_is
+    assert bool(report.findings) == (age is None or age > 3 * HOUR)
+
+
+def test_troubles_of_reporters_are_those_of_active_runs() -> None:
+    """A reporter's trouble is a current problem only during its run; of ended runs, only the latest is mentioned."""
+
+    def trouble(app: ApplicationStory, status: str, at: int, reporter: str = "audit") -> None:
+        about: dict[str, Any] = {
+            "spark.events.reporter.name": reporter,
+            "spark.status.new": status,
+            "spark.status.reason": "HTTP 503",
+        }
+        app.event("ReporterStatusChangeEvent", at, **about)
+
+    def found(story: Story) -> list[tuple[bool, str]]:
+        return [(one.now, one.text) for one in report_of(story.events).findings if "Reporter" in one.text]
+
+    story = Story()
+    first, second = story.application("shop", "app-1"), story.application("shop", "app-2")
+    first.status("RUNNING", START)
+    trouble(first, "open", START + MINUTE)
+    assert found(story) == [(True, f"Reporter 'audit' of 'shop' has been open since {when(START + MINUTE)}: HTTP 503.")]
+    first.status("FINISHED", START + 2 * MINUTE)
+    assert found(story) == [
+        (False, f"Reporter 'audit' of 'shop' was open from {when(START + MINUTE)} to the end of its run: HTTP 503.")
+    ]
+    second.status("RUNNING", START + 3 * MINUTE)
+    assert found(story) == []
+    trouble(second, "disabled", START + 4 * MINUTE)
+    text = f"Reporter 'audit' of 'shop' has been disabled since {when(START + 4 * MINUTE)}: HTTP 503."
+    assert found(story) == [(True, text)]
+    # A run that another run overlaps is still active.
+    third = story.application("shop", "app-3")
+    third.status("RUNNING", START + 5 * MINUTE)
+    second.event("HeartbeatEvent", START + 6 * MINUTE)
+    trouble(third, "disabled", START + 5 * MINUTE)
+    assert found(story) == [(True, text)], "one finding for each reporter of an application"
+
+
+@pytest.mark.parametrize("first_ends", [None, "FINISHED", "FAILED"])
+def test_findings_and_outcome_are_those_of_the_same_run(first_ends: str | None) -> None:
+    """If runs overlap, the outcome, the findings and the downtimes use the active run, or the run that ended last."""
+    story = Story()
+    first, second = story.application("a", "app-1"), story.application("a", "app-2")
+    first.status("RUNNING", START)
+    query = first.query("q", "run-1")
+    query.status("RUNNING", START)
+    second.status("RUNNING", START + MINUTE)
+    second.status("FAILED", START + 2 * MINUTE)
+    query.commit(START + 3 * MINUTE, 100)
+    if first_ends is not None:
+        first.status(first_ends, START + 4 * MINUTE)
+        second.event("EventsDroppedEvent", START + 5 * MINUTE)
+    report = report_of(story.events)
+    application = next(one for one in report.applications if one.name == "a")
+    assert application.outcome == (first_ends or "RUNNING")
+    is_down = first_ends == "FAILED"
+    assert any(down.ongoing for down in application.downtimes) == is_down
+    down = [one.text for one in report.findings if one.text.startswith("Application 'a' has been down since")]
+    assert len(down) == is_down
+    assert all(when(START + 4 * MINUTE) in text for text in down)
+
+
+def test_the_events_of_the_period_are_counted() -> None:
+    """The number of events in the header excludes the events that the report keeps from before its period."""
+    story = Story()
+    app = story.application("a", "app-1")
+    app.status("RUNNING", START)
+    app.failure(START + HOUR, "job")
+    assert report_of(story.events).events == 2
+    assert report_of(story.events, since=START + MINUTE).events == 1
 
 
 def test_failures_are_grouped_by_an_existing_fingerprint() -> None:

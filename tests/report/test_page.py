@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +261,59 @@ def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
     page.get_by_role("button", name="Times: UTC").click()
     assert "2026-11-18 06:06:40 to 2026-11-19 02:05:14 America/New_York" in page.locator("#period").text_content()
     assert "FAILED since 2026-11-18 20:16:40" in page.locator("#now").text_content()
+
+
+def axis(page: Any) -> list[tuple[str, float]]:
+    """Return the texts and positions of the axis, without the name of the zone."""
+    found = page.locator("#axis text").evaluate_all("all => all.map(one => [one.textContent, +one.getAttribute('x')])")
+    return [(text, x) for text, x in found if x > 0]
+
+
+@pytest.mark.parametrize(("changes", "hours"), [(datetime(2026, 10, 25), 25), (datetime(2026, 3, 29), 23)])
+def test_the_axis_follows_changes_of_the_clock(opened: Open, changes: datetime, hours: int) -> None:
+    """In a local zone, each day begins at its midnight, also after a change to or from winter time."""
+
+    def local_axis(since: timedelta, until: timedelta) -> list[tuple[str, float]]:
+        story, midnight = Story(), changes.replace(tzinfo=timezone.utc)
+        for status, at in (("RUNNING", midnight + since), ("FINISHED", midnight + until)):
+            story.application("a", "app-1").status(status, int(at.timestamp() * 1000))
+        page = opened(report_of(story.events, draw=True), timezone_id="Europe/Berlin")
+        page.get_by_role("button", name="Times: UTC").click()
+        return axis(page)
+
+    days = local_axis(timedelta(days=-3), timedelta(days=3, hours=9))
+    assert [text for text, _ in days] == [f"{changes + timedelta(days=day):%Y-%m-%d}" for day in range(-2, 4)]
+    widths = [right - left for (_, left), (_, right) in itertools.pairwise(days)]
+    assert widths == pytest.approx([widths[0] * length / 24 for length in (24, 24, hours, 24, 24)])
+    clock = local_axis(timedelta(hours=-4), timedelta(hours=20))
+    assert {text for text, _ in clock} <= {f"{changes:%m-%d}"} | {f"{hour:02}:00" for hour in range(0, 24, 3)}
+    assert len(clock) > 6
+
+
+def test_headings_have_the_true_numbers(opened: Open) -> None:
+    """The headings of the details count all entries, also those that only the JSON contains."""
+    story = Story()
+    app = story.application("a", "app-1")
+    late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch"}
+    for run in range(301):
+        query = app.query("q", f"run-{run}")
+        query.status("RUNNING", START + run * MINUTE)
+        query.commit(START + run * MINUTE + SECOND, 90_000)
+        query.event("DeadlineStatusChangeEvent", START + run * MINUTE + 2, **{**late, "spark.status.new": "OVERDUE"})
+        about: dict[str, Any] = {"spark.watermark.subject": "partition", "spark.source.partition": f"p-{run}"}
+        query.event("WatermarkStatusChangeEvent", START + run * MINUTE + 3, **{**about, "spark.status.new": "IDLE"})
+        query.status("FAILED", START + run * MINUTE + 2 * SECOND)
+    report = report_of(story.events, draw=True, sla_ms=1_000)
+    page = opened(dataclasses.replace(report, notes=tuple(f"note {number}" for number in range(203))))
+    headings = page.locator("#details summary").all_text_contents()
+    assert headings == ["Downtime (300)", "Commits over the SLA (301)", "Overdue (301)", "Idle (301)", "Runs (302)"]
+    hints = page.locator("#details .hint").all_text_contents()
+    more = [100, 101, 101, 101, 302 - 51]
+    assert hints == [f"{number} more: spark-events report --json" for number in more]
+    assert page.locator("#notes li").last.text_content() == "3 more notes: spark-events report --json"
+    page.locator("#search").fill("run-300")
+    assert page.locator("#details summary").all_text_contents() == ["Runs (1 of the 51 on this page)"]
+    assert page.locator("#details .hint").count() == 0
 
 
 def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:

@@ -105,6 +105,7 @@
     box.hidden = !earlier.length;
     box.querySelector("summary").textContent = `In the whole period (${count(earlier.length)})`;
     box.querySelector("ul").replaceChildren(...earlier.slice(0, MORE).map(line));
+    if (earlier.length > MORE) box.querySelector("ul").append(el("li", { class: "note" }, el("span"), el("span", null, `${count(earlier.length - MORE)} more`)));
     if (!now.length && earlier.length) box.open = true;
   }
   // Sentences hold times in UTC; show them in the chosen zone.
@@ -151,12 +152,26 @@
   }
 
   // Timeline.
+  // Number of milliseconds that the local clock shows, and the time at which it shows this number.
+  function wall(millis) {
+    const p = parts(millis);
+    return Date.UTC(p.y, p.mo - 1, p.d, p.h, p.mi, p.s);
+  }
+  function timeOf(shown) {
+    const p = new Date(shown);
+    return new Date(p.getUTCFullYear(), p.getUTCMonth(), p.getUTCDate(), p.getUTCHours(), p.getUTCMinutes(), p.getUTCSeconds()).getTime();
+  }
   const STEPS = [1e3, 5e3, 15e3, 3e4, 6e4, 3e5, 9e5, 18e5, 36e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5, 2592e6, 7776e6, 31536e6];
   function ticks() {
     const [from, to] = range(), most = Math.max(2, Math.floor((width() - label()) / 110));
     const step = STEPS.find((size) => (to - from) / size <= most) || (to - from) / most;
-    const shift = utc ? 0 : new Date(from).getTimezoneOffset() * 60000;
     const list = [];
+    if (!utc && step > 36e5) {
+      // Step the local clock, because the day of a change of the clock has 23 or 25 hours.
+      for (let at = Math.ceil(wall(from) / step) * step; timeOf(at) <= to; at += step) if (timeOf(at) >= from) list.push(timeOf(at));
+      return [list, step];
+    }
+    const shift = utc ? 0 : new Date(from).getTimezoneOffset() * 60000;
     for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) list.push(at);
     return [list, step];
   }
@@ -377,34 +392,38 @@
 
   function drawDetails() {
     const boxes = [];
-    const add = (title, columns, rows) => {
+    // The page contains only some rows of long lists; `total` is the number of all rows.
+    const add = (title, columns, rows, total = rows.length) => {
       const found = rows.filter((row) => matches(...row.map((cell) => (cell === null || cell === undefined ? "" : String(cell)))));
       const open = opened.has(title) ? opened.get(title) : found.length <= 10 && title !== "Runs" && !narrow();
       if (found.length) boxes.push(el("details", { class: "box", open, ontoggle: (event) => opened.set(title, event.target.open) },
-        el("summary", null, `${title} (${count(found.length)})`), table(columns, found.slice(0, MORE).map((cells) => ({ cells })), found.length - MORE)));
+        el("summary", null, `${title} (${words.length ? count(found.length) : count(total)}${words.length && total > rows.length ? ` of the ${count(rows.length)} on this page` : ""})`),
+        table(columns, found.slice(0, MORE).map((cells) => ({ cells })), (words.length ? found.length : total) - Math.min(found.length, MORE))));
     };
+    const sum = (number) => subjects().reduce((total, one) => total + number(one), 0);
     const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [one.name, ...row(item, one)]));
     add("Downtime", [["Name"], ["From", "fixed"], ["To", "fixed"], ["Duration", "number"], ["Cause", "wide"]], each((one) => one.downtimes, (down) =>
-      [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]));
+      [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]), sum((one) => one.downtime_count));
     add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time", "fixed"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],
-      each((one) => (one.commits ? one.commits.slow : []), (slow) => [when(slow.at), slow.batch_id === null ? "–" : String(slow.batch_id), span(slow.duration_ms), count(slow.rows)]));
+      each((one) => (one.commits ? one.commits.slow : []), (slow) => [when(slow.at), slow.batch_id === null ? "–" : String(slow.batch_id), span(slow.duration_ms), count(slow.rows)]),
+      sum((one) => (one.commits ? one.commits.over_sla : 0)));
     add("Overdue", [["Name"], ["Work"], ["From", "fixed"], ["To", "fixed"], ["Limit", "number"], ["Place", "wide"]], each((one) => one.overdue, (work) =>
-      [`${work.what} (${work.rule})`, when(work.start), work.end === null ? "still overdue" : when(work.end), span(work.limit_ms), work.place || "–"]));
+      [`${work.what} (${work.rule})`, when(work.start), work.end === null ? "still overdue" : when(work.end), span(work.limit_ms), work.place || "–"]), sum((one) => one.overdue_count));
     add("Idle", [["Query"], ["Source"], ["Times", "number"], ["Total", "number"], ["Since", "fixed"]], each((one) => one.idle, (idle) =>
-      [idle.source, count(idle.times), span(idle.total_ms), idle.ongoing_since === null ? "–" : when(idle.ongoing_since)]));
+      [idle.source, count(idle.times), span(idle.total_ms), idle.ongoing_since === null ? "–" : when(idle.ongoing_since)]), sum((one) => one.idle_count));
     add("Enrichment", [["Name"], ["Function"], ["Batches", "number"], ["Calls", "number"], ["Retries", "number"], ["Timeouts", "number"], ["No answer", "number"], ["p99 (highest)", "number"]],
       each((one) => one.enrichment, (each) => [each.function, count(each.batches), count(each.calls), count(each.retries), count(each.timeouts), count(each.unanswered_rows), span(each.p99_ms)]));
     add("Executors lost", [["Application"], ["Reason"], ["Times", "number"]], each((one) => one.executors_lost, ([loss, times]) => [loss, count(times)]));
     add("Records and events lost", [["Application"], ["Where"], ["Reason"], ["Number", "number"]], data.lost.map((one) => [one.application, one.where, one.reason, count(one.count)]));
     add("Runs", [["Name"], ["Status", "fixed"], ["From", "fixed"], ["To", "fixed"], ["Run", "wide"], ["Cause", "wide"]], each((one) => one.runs, (run) =>
-      [run.status, (run.start_known ? "" : "before ") + when(run.start), run.end === null ? "running" : when(run.end), run.id, run.cause || "–"]));
+      [run.status, (run.start_known ? "" : "before ") + when(run.start), run.end === null ? "running" : when(run.end), run.id, run.cause || "–"]), sum((one) => one.run_count));
     if (!boxes.length) boxes.push(el("p", { class: "hint" }, "Nothing to show."));
     $("details").replaceChildren(...boxes);
   }
   function drawNotes() {
     const notes = [...data.notes];
     if (data.duplicates) notes.push(`${count(data.duplicates)} events occurred more than once and count once.`);
-    $("notes").replaceChildren(...notes.slice(0, MORE).map((note) => el("li", null, local(note))));
+    $("notes").replaceChildren(...notes.map((note) => el("li", null, local(note))));
     $("sources").replaceChildren(table([["Source"], ["Kind"], ["Events", "number"]],
       data.sources.slice(0, MORE).map((one) => ({ cells: [one.source, one.kind, count(one.events)] })), data.sources.length - MORE));
   }
