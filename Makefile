@@ -62,7 +62,10 @@ frameworks: setup ## fetch Daft, Ray and Flink for the benchmark `frameworks`, w
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5
 
-check: lint types spelling docs ## run lint, types, spelling, the documentation site and the import rule
+# Collecting all tests also caches their bytecode, which each process of `make test` would otherwise compile.
+check: lint types spelling docs ## run lint, types, spelling, the documentation site and the import rule; collect all tests
+	@mkdir -p build
+	$(call in,.venv) -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
 lint: setup ## run ruff: lint and format check

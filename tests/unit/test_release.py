@@ -12,8 +12,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 import spark_events
 from release import maven
@@ -84,6 +82,10 @@ def test_maven_artifacts(release: Path) -> None:
 def test_bill_of_materials_is_valid(release: Path) -> None:
     """The SBOM is valid CycloneDX, and contains each required or optional dependency once."""
     text = (release / f"spark-events-{VERSION}.cdx.json").read_text()
+    # These imports take two seconds, which every process would need for the collection.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     scopes = {component["name"]: component["scope"] for component in json.loads(text)["components"]}
     assert (scopes["msgspec"], scopes["tenacity"], scopes["httpx"]) == ("required", "required", "optional")
