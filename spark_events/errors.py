@@ -134,7 +134,7 @@ class PermanentError(SparkEventsError):
 class ThrottledError(SparkEventsError):
     """Raised by a reporter: the destination throttles, so retry these events after a pause.
 
-    At the application's end, a throttling destination has all of ``spark.events.shutdown.timeout``.
+    At the application's end, delivery to it may use all of ``spark.events.shutdown.timeout``.
 
     Args:
         message: the destination's answer.

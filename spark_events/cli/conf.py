@@ -66,6 +66,6 @@ def install(folder: Path) -> Path:
 
 def _run(chosen: argparse.Namespace) -> int:
     jar = jar_path() if chosen.install is None else install(chosen.install)
-    # Begin with an empty line: the file to which the output is appended may end without a line end.
+    # Begin with an empty line: the file to which the output is appended may end without a line break.
     show(str(jar) if chosen.jar else "\n".join(["", *lines(jar)]))
     return 0

@@ -102,8 +102,8 @@ class SelectionConfig:
         "filter.includes",
         _SOME_FILTERS,
         (Filter("*", ("*",)),),
-        doc="Report only events that match one of these patterns; the default is narrower for types that ignore "
-        "other events.",
+        doc="Report only events that match one of these patterns; types that use only some events have "
+        "a narrower default.",
     )
     excludes: tuple[Filter, ...] = option(
         "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."

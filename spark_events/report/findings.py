@@ -44,7 +44,7 @@ def findings(
 
 
 def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Iterator[Finding]:
-    """Yield the troubles of reporters in active runs and, if no run is active, in the latest run."""
+    """Yield the problems of reporters in active runs and, if no run is active, in the latest run."""
     ends: dict[RunKey, int | None] = {}
     for key, some in runs.items():
         last = latest(some)

@@ -138,7 +138,7 @@ class Reading:
 
     @contextlib.contextmanager
     def _noting(self, path: Path) -> Iterator[None]:
-        """Note that a file or folder cannot be read, instead of raising the error."""
+        """Add a note if a file or folder cannot be read, instead of raising the error."""
         try:
             yield
         except TemporaryFilesError:

@@ -240,7 +240,7 @@ class EventTable:
     def remove_duplicates(self) -> int:
         """Remove events with duplicate ids; return how many were removed.
 
-        The outcome and its reason that a live run reports replace the unknown ones of a replay.
+        The outcome and reason of a live run replace the unknown outcome and reason of a replay.
         """
         repeated = int(self.run("SELECT count(*) - count(DISTINCT id) FROM event")[0][0])
         if repeated:

@@ -59,8 +59,8 @@ class Reporter(abc.ABC):
             delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
-        default_includes: the value of ``filter.includes`` for reporters of this type unless it is set. Set it if the
-            type ignores all other events, so that these events are not buffered and never count as dropped.
+        default_includes: the value of ``filter.includes`` for reporters of this type unless this setting is set. Define
+            it if the type ignores all other events, so that these events are not buffered and never count as dropped.
     """
 
     Config: ClassVar[type[Any]] = NoOptions

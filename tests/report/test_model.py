@@ -320,7 +320,7 @@ def test_a_period_does_not_end_in_the_future(age: int | None, until_is: str) -> 
 
 
 def test_troubles_of_reporters_are_those_of_active_runs() -> None:
-    """A reporter's trouble is a current problem only during its run; of ended runs, only the latest is mentioned."""
+    """A reporter's problem is current only during its run; of ended runs, only the latest is mentioned."""
 
     def trouble(app: ApplicationStory, status: str, at: int, reporter: str = "audit") -> None:
         about: dict[str, Any] = {

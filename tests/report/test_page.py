@@ -271,7 +271,7 @@ def axis(page: Any) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize(("changes", "hours"), [(datetime(2026, 10, 25), 25), (datetime(2026, 3, 29), 23)])
 def test_the_axis_follows_changes_of_the_clock(opened: Open, changes: datetime, hours: int) -> None:
-    """In a local zone, each day begins at its midnight, also after a change to or from winter time."""
+    """In a local zone, each day begins at its midnight, also after a change to or from daylight saving time."""
 
     def local_axis(since: timedelta, until: timedelta) -> list[tuple[str, float]]:
         story, midnight = Story(), changes.replace(tzinfo=timezone.utc)

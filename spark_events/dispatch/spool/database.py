@@ -83,8 +83,8 @@ class SpoolDatabase:
         # A new file has version 0.
         if version not in (0, _VERSION):
             raise CorruptFileError(
-                f"its schema has version {version}, this release reads version {_VERSION}; deliver its events with the "
-                "spark-events that wrote it"
+                f"the schema has version {version}, but this release reads only version {_VERSION}; deliver the events "
+                "with the spark-events that wrote the file"
             )
         try:
             if version != _VERSION:

@@ -58,8 +58,8 @@ def arranged(
 def check_shared_answers(plan: Plan, inputs: Sequence[str]) -> None:
     """Check that rows share answers only within their key if a failed row must stop the later rows of its key.
 
-    A row that shares the call of another key does not delay the later rows of its own key, so they would be called
-    even if this call fails.
+    A row that shares the call of another key does not delay the later rows of its own key, so the function would be
+    called for these rows even if the shared call fails.
 
     Raises:
         InvalidPlanError: when a column of the key is not part of the requests.
@@ -70,9 +70,9 @@ def check_shared_answers(plan: Plan, inputs: Sequence[str]) -> None:
     for column in plan.key:
         if column not in request:
             raise InvalidPlanError(
-                f"{name} lacks {column!r}, a column of key: rows with different keys would share one call, so rows "
-                f"after a failed row of their key would be called: add {column!r} to {name}, or give another "
-                "on_failure than 'fail'"
+                f"{name} lacks {column!r}, a column of key. Rows with different keys would share one call, so calls "
+                f"would follow a failed row of their key. Add {column!r} to {name}, or set another on_failure "
+                "than 'fail'"
             )
 
 

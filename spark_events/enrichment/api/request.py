@@ -116,7 +116,7 @@ class Request:
         job, rate = limits_of(self.plan), None
         if channel is None and job.calls_per_second is not None and job == JobLimits(job.calls_per_second):
             # Without leases and other limits, each task spaces its own attempts. With another limit, the task's ledger
-            # must grant both together: an attempt that waits for the other limit would start after its turn.
+            # must grant both together: attempts that waited for the other limit would start together, above the rate.
             rate, job = job.calls_per_second / (self.tasks or 1), JobLimits()
         return Task(
             pickled=self.pickled,

@@ -272,7 +272,7 @@ class CallAttempts:
         window = self.window
         self.admission.note_answers()
         if asked is not None and not is_singled_out and not (verdict.crowded and self.admission.allowed.lately):
-            # Otherwise only this call waits: one backend may be overloaded, and if all are, soon every call waits.
+            # If the condition is false, only this call waits: a single backend may be overloaded.
             # The destination may reject all calls in flight at once; in this case, the gate closes only once.
             counts.gate_closed += self._gate.close(asked, crowded=True)
         if verdict.crowded or verdict.timeout:

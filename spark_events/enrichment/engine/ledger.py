@@ -66,7 +66,7 @@ class JobLimits:
 
         Therefore, more tasks than ``in_flight`` exceed the limit together. A call whose estimate exceeds the share of
         ``amount_per_minute`` may start after a minute without usage, and the next call then waits longer. The average
-        of each task stays within its share, but the tasks together may exceed the limit in a minute.
+        of each task stays within its share, but the tasks together may exceed the limit in a single minute.
         """
         calls, amount, places = self.calls_per_second, self.amount_per_minute, self.in_flight
         return JobLimits(

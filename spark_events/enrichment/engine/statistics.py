@@ -86,8 +86,8 @@ class EngineCounts:
         kinds: failed rows by kind.
         blocked: seconds for which the loop was blocked, by code line.
         partly_throttled: the part of ``throttled`` in which the destination answered other rows of the call.
-        unreachable: attempts that did not reach the destination, or received no answer from it, even because the engine
-            cancelled them.
+        unreachable: attempts that did not reach the destination, or received no answer from it, for example because the
+            engine cancelled them.
         hints: number of tasks by warning, for the driver's log.
         windows: seconds by size of the window.
         limited: seconds by the cause that limited the calls in flight, see :func:`counted`.

@@ -134,8 +134,8 @@ class Partition:
         if share is not None and budget is not None and ask.first > share:
             self._engine.hint(
                 f"the estimate of a call exceeds the share of its task ({share:,g} of "
-                f"Budget.per_minute={budget.per_minute:,g}), so concurrent tasks may exceed the budget in a minute: "
-                "make the calls smaller, or run fewer tasks and give Limits.concurrent_tasks"
+                f"Budget.per_minute={budget.per_minute:,g}), so concurrent tasks may exceed the budget in a single "
+                "minute: use a smaller batch_size, or run fewer tasks and set Limits.concurrent_tasks"
             )
         return await leased(ledger, self._attempt, ask)
 

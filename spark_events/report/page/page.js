@@ -152,7 +152,7 @@
   }
 
   // Timeline.
-  // Number of milliseconds that the local clock shows, and the time at which it shows this number.
+  // wall() returns the local clock time of an epoch time, both in milliseconds; timeOf() is the inverse.
   function wall(millis) {
     const p = parts(millis);
     return Date.UTC(p.y, p.mo - 1, p.d, p.h, p.mi, p.s);

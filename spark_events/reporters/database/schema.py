@@ -141,7 +141,7 @@ _LOCK = 0x737061726B657674
 
 
 def _replace_views(connection: Connection) -> None:
-    """Upgrade to a version that differs only in the views, because :func:`prepare` always recreates them."""
+    """Do nothing: the next version differs only in the views, which :func:`prepare` always recreates."""
 
 
 #: Oldest version that can be upgraded.

@@ -202,7 +202,8 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
     if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
-        # The variable for all signals contains a base address; the variable for one signal the complete address.
+        # The variable for all signals contains a base address; the variable for one signal contains the complete
+        # address.
         return found[1].rstrip("/") + variables.path, found[0]
     return found[1], found[0]
 

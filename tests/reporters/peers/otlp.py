@@ -1,4 +1,4 @@
-"""OTLP receivers: an OpenTelemetry Collector, two servers with scripted responses, and an ingress without receiver."""
+"""OTLP receivers: an OpenTelemetry Collector and two servers with scripted responses; an ingress without a receiver."""
 
 from __future__ import annotations
 

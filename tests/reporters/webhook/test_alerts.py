@@ -393,7 +393,7 @@ def test_expired_alerts_that_cannot_be_deleted_are_logged(
 
 
 def opened(alerts: Alerts, number: int, at: float = 0.0) -> None:
-    """Open an alert of its own, with an event at this time in seconds since the epoch."""
+    """Open a separate alert with an event at this time, in seconds since the epoch."""
     one = event(number, **{"incident.key": f"shop/order-{number}/failure", "incident.role": "alarm"})
     notice = alerts.notice(msgspec.structs.replace(one, observed_ts_millis=round((at or time.time()) * 1000)))
     assert notice is not None

@@ -75,7 +75,7 @@ def bodies(output: str) -> list[str]:
 def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each line of `spark-events conf` is a key, white space and a value. The path of the jar exists.
 
-    The lines may be appended to a file whose last line has no line end.
+    The lines may be appended to a file whose last line has no line break.
     """
     assert main(["conf"]) == 0
     appended = "spark.app.name shop" + capsys.readouterr().out
