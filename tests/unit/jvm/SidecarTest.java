@@ -8,6 +8,7 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.Interpreter;
 import io.sparkevents.sidecar.RecordWriter;
@@ -305,6 +306,45 @@ final class SidecarTest {
           queue.offer(HandoffQueueTest.routine());
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+        });
+  }
+
+  /** Script that reads only the hello message, as the child of a wrapper that does not use {@code exec}. */
+  private static final String FROZEN_CHILD =
+      "#!/bin/sh\n"
+          + "read hello\n"
+          + "exec 3<&0\n"
+          + "sleep 600 <&3 &\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "wait\n";
+
+  /** The application ends in time, even if a child of the killed process keeps the full pipe open. */
+  @Test
+  void aFullPipeThatStaysOpenDoesNotDelayTheEnd() throws Exception {
+    withDouble(
+        FROZEN_CHILD,
+        script -> {
+          List<ProcessHandle> before = ProcessHandle.current().descendants().collect(Collectors.toList());
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          HandoffQueue queue = new HandoffQueue(1_000);
+          Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "500ms"));
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          List<ProcessHandle> started = ProcessHandle.current().descendants().collect(Collectors.toList());
+          started.removeAll(before);
+          try {
+            String text = String.join("", Collections.nCopies(1_000, "x"));
+            for (int i = 0; i < 500; i++) {
+              queue.offer(new Record("text", Record.Priority.ROUTINE, json -> Record.write(json, "text", text)));
+            }
+            Thread end = Threads.daemon("end", () -> Threads.untilInterrupted(sidecar::finish));
+            end.start();
+            end.join(10_000);
+            is(started.size() + " " + end.isAlive() + " " + queue.isClosed(), "2 false true");
+            started.get(0).onExit().get(10, TimeUnit.SECONDS);
+          } finally {
+            started.forEach(ProcessHandle::destroyForcibly);
+          }
         });
   }
 }
