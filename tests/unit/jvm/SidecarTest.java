@@ -26,6 +26,7 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
@@ -233,6 +234,23 @@ final class SidecarTest {
     is(kills.availablePermits() + " " + logged.size(), "0 1");
     is(logged.get(0).startsWith("WARN spark-events: the sidecar read no record for 60 ms"), true);
     is(logged.get(0).contains(" while 1 are queued"), true);
+  }
+
+  /** After a pause of the whole JVM, the reading thread may handle waiting messages before the sidecar is killed. */
+  @Test
+  void aPauseOfTheDriverIsNoStall() {
+    AtomicLong clock = new AtomicLong();
+    Semaphore kills = new Semaphore(0);
+    HandoffQueue queue = new HandoffQueue(10);
+    StallMonitor monitor = new StallMonitor(queue, 0, clock::get); // the period is 1 ms
+    monitor.watch(kills::release);
+    queue.offer(HandoffQueueTest.routine());
+    clock.addAndGet(TimeUnit.SECONDS.toNanos(90));
+    monitor.look();
+    is(kills.availablePermits(), 0);
+    clock.addAndGet(TimeUnit.MILLISECONDS.toNanos(1));
+    monitor.look();
+    is(kills.availablePermits(), 1);
   }
 
   /** A message that the shim cannot read is logged once, and later messages are handled. */
