@@ -209,7 +209,9 @@ final class HandoffQueueTest {
     }
     queue.offer(routine());
     is(queue.dropped(), 11);
-    queue.offer(large(50_000)); // drops all other records, because their priority is not higher
+    is(queue.offer(large(50_000)), 0); // exceeds the limit alone
+    is(queue.dropped() + " " + queue.size(), "12 20");
+    queue.offer(large(19_500)); // drops all other large records, because their priority is not higher
     is(queue.size(), 1);
     offerRoutine(queue, 5);
     is(queue.size(), 6);

@@ -105,6 +105,20 @@ final class RestoreStateTest {
     is(restored.get(0) + " " + restored.get(1) + " " + restored.size(), "query_started job_start 2000");
   }
 
+  /** The large progress of an ended run is removed, even if it arrives late; a small progress is kept. */
+  @Test
+  void endedRunsKeepNoLargeProgress() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10);
+    UUID large = new UUID(0, 1);
+    happens(queue, started(large), StreamingRecordsTest.progress(large, 100_000));
+    is(restored(queue), "[query_started, query_progress]");
+    happens(queue, terminated(large), StreamingRecordsTest.progress(large, 100_000));
+    is(restored(queue), "[query_started, query_terminated]");
+    UUID small = new UUID(0, 2);
+    happens(queue, started(small), StreamingRecordsTest.progress(small, 100), terminated(small));
+    is(restored(queue), "[query_started, query_terminated, query_started, query_progress, query_terminated]");
+  }
+
   /** The query that ended last is kept, even if running queries and jobs must be removed. */
   @Test
   void theLastEndedQueryStays() throws Exception {

@@ -8,6 +8,7 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Threads;
 import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.Interpreter;
 import io.sparkevents.sidecar.RecordWriter;
@@ -25,6 +26,7 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
@@ -234,6 +236,23 @@ final class SidecarTest {
     is(logged.get(0).contains(" while 1 are queued"), true);
   }
 
+  /** After a pause of the whole JVM, the reading thread may handle waiting messages before the sidecar is killed. */
+  @Test
+  void aPauseOfTheDriverIsNoStall() {
+    AtomicLong clock = new AtomicLong();
+    Semaphore kills = new Semaphore(0);
+    HandoffQueue queue = new HandoffQueue(10);
+    StallMonitor monitor = new StallMonitor(queue, 0, clock::get); // the period is 1 ms
+    monitor.watch(kills::release);
+    queue.offer(HandoffQueueTest.routine());
+    clock.addAndGet(TimeUnit.SECONDS.toNanos(90));
+    monitor.look();
+    is(kills.availablePermits(), 0);
+    clock.addAndGet(TimeUnit.MILLISECONDS.toNanos(1));
+    monitor.look();
+    is(kills.availablePermits(), 1);
+  }
+
   /** A message that the shim cannot read is logged once, and later messages are handled. */
   @Test
   void anUnreadableMessageIsLoggedOnce() throws Exception {
@@ -305,6 +324,45 @@ final class SidecarTest {
           queue.offer(HandoffQueueTest.routine());
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+        });
+  }
+
+  /** Script that reads only the hello message, as the child of a wrapper that does not use {@code exec}. */
+  private static final String FROZEN_CHILD =
+      "#!/bin/sh\n"
+          + "read hello\n"
+          + "exec 3<&0\n"
+          + "sleep 600 <&3 &\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "wait\n";
+
+  /** The application ends in time, even if a child of the killed process keeps the full pipe open. */
+  @Test
+  void aFullPipeThatStaysOpenDoesNotDelayTheEnd() throws Exception {
+    withDouble(
+        FROZEN_CHILD,
+        script -> {
+          List<ProcessHandle> before = ProcessHandle.current().descendants().collect(Collectors.toList());
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          HandoffQueue queue = new HandoffQueue(1_000);
+          Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "500ms"));
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          List<ProcessHandle> started = ProcessHandle.current().descendants().collect(Collectors.toList());
+          started.removeAll(before);
+          try {
+            String text = String.join("", Collections.nCopies(1_000, "x"));
+            for (int i = 0; i < 500; i++) {
+              queue.offer(new Record("text", Record.Priority.ROUTINE, json -> Record.write(json, "text", text)));
+            }
+            Thread end = Threads.daemon("end", () -> Threads.untilInterrupted(sidecar::finish));
+            end.start();
+            end.join(10_000);
+            is(started.size() + " " + end.isAlive() + " " + queue.isClosed(), "2 false true");
+            started.get(0).onExit().get(10, TimeUnit.SECONDS);
+          } finally {
+            started.forEach(ProcessHandle::destroyForcibly);
+          }
         });
   }
 }

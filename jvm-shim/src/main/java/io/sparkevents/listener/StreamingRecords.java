@@ -5,6 +5,7 @@ import io.sparkevents.queue.Record;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.streaming.SourceProgress;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent;
@@ -54,7 +55,25 @@ public final class StreamingRecords {
         "query_progress",
         Record.Priority.ROUTINE,
         Record.Change.keep("run:" + progress.runId(), Record.Rank.RUN),
-        json -> Record.write(json, "progress", new RawValue(progress.json())));
+        json -> Record.write(json, "progress", new RawValue(progress.json())),
+        sizeOf(progress));
+  }
+
+  /**
+   * Estimates the size of a progress report in bytes. The estimate contains the texts that may be large: an offset of a
+   * source with thousands of partitions can have 100 KB.
+   */
+  private static int sizeOf(StreamingQueryProgress progress) {
+    int size = 0;
+    for (SourceProgress source : progress.sources()) {
+      size += length(source.description());
+      size += length(source.startOffset()) + length(source.endOffset()) + length(source.latestOffset());
+    }
+    return size;
+  }
+
+  private static int length(String text) {
+    return text == null ? 0 : text.length();
   }
 
   private static Record idle(QueryIdleEvent event) {
@@ -76,6 +95,7 @@ public final class StreamingRecords {
           if (event.exception().isDefined()) {
             Links.writeUi(json);
           }
-        });
+        },
+        length(Records.orNull(event.exception())));
   }
 }

@@ -96,7 +96,9 @@ final class RecordQueue {
 
   /** Appends a record; if there is no space, drops the record and returns false. */
   boolean add(Record record) {
-    boolean hasRoom = size() < capacity || evict() || dropLowest(record.priority);
+    // A record that exceeds the limit alone must not displace other records, such as failures.
+    boolean hasRoom =
+        record.size() <= 2 * mostBytes && (size() < capacity || evict() || dropLowest(record.priority));
     while (hasRoom && record.size() > 0 && !isWaitingEmpty() && waitingBytes + record.size() > 2 * mostBytes) {
       hasRoom = dropLowest(record.priority);
     }

@@ -18,6 +18,11 @@ import java.util.Map;
 public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
+  /**
+   * Maximum size of a record of an ended run, in bytes, except the record of its end. The last progress of an ended run
+   * matters only until the query's next run commits a batch.
+   */
+  private static final int LARGEST_OF_ENDED = 8 * 1024;
 
   /**
    * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
@@ -49,6 +54,9 @@ public final class RestoreState {
       Record.Rank lowest = change.rank;
       for (Record other : all) {
         lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
+      }
+      if (lowest == Record.Rank.OVER) {
+        all.removeIf(other -> other.change.rank != Record.Rank.OVER && other.size() > LARGEST_OF_ENDED);
       }
       put(lowest, change.subject, all);
     } else if (change.rank == null && known == null) {

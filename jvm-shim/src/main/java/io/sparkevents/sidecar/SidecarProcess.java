@@ -31,6 +31,8 @@ public final class SidecarProcess {
   private static final int BUFFER_BYTES = 64 * 1024;
   /** Time for a process that has closed its output to exit, and for its last messages to arrive. */
   private static final long LAST_WORDS_MILLIS = 1_000;
+  /** Time for a killed process to exit before the caller continues. */
+  private static final long KILL_MILLIS = 50;
 
   private final Process process;
   /** Standard input of the process, with a buffer. */
@@ -147,8 +149,20 @@ public final class SidecarProcess {
     return true;
   }
 
+  /**
+   * Kills the process without waiting for its pipe.
+   *
+   * <p>After the kill, {@code destroyForcibly} closes the pipe. This close blocks while another thread is blocked in a
+   * write: a child of a killed wrapper may keep the full pipe open. Therefore a separate thread calls the method.
+   */
   void destroy() {
-    process.destroyForcibly();
+    try {
+      Threads.start("kill", process::destroyForcibly);
+    } catch (Throwable noThread) {
+      process.destroyForcibly();
+      return;
+    }
+    Threads.untilInterrupted(() -> process.waitFor(KILL_MILLIS, TimeUnit.MILLISECONDS));
   }
 
   /** Kills the process and waits until it has exited, so that it does not overlap with the next process. */

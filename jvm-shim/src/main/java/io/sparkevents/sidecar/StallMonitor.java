@@ -5,6 +5,7 @@ import io.sparkevents.queue.Threads;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -20,20 +21,30 @@ public final class StallMonitor {
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
+  private final long periodMillis;
+  private final LongSupplier clock;
   private final ScheduledExecutorService timer =
       Executors.newSingleThreadScheduledExecutor(work -> Threads.daemon("stall-monitor", work));
   /** Action that kills the watched sidecar; null while no sidecar is running. */
   private volatile Runnable kill;
+  private volatile long lastLook;
 
   public StallMonitor(HandoffQueue queue, long timeoutMillis) {
+    this(queue, timeoutMillis, System::nanoTime);
+  }
+
+  /** @param clock monotonic time in nanoseconds */
+  public StallMonitor(HandoffQueue queue, long timeoutMillis, LongSupplier clock) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
+    this.clock = clock;
+    periodMillis = Math.max(1, timeoutMillis / LOOKS);
+    lastLook = clock.getAsLong();
   }
 
   public void start() {
-    long period = Math.max(1, timeoutMillis / LOOKS);
     try {
-      timer.scheduleWithFixedDelay(this::look, period, period, TimeUnit.MILLISECONDS);
+      timer.scheduleWithFixedDelay(this::look, periodMillis, periodMillis, TimeUnit.MILLISECONDS);
     } catch (Throwable noThread) {
       LOG.warn(
           "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
@@ -50,9 +61,18 @@ public final class StallMonitor {
     this.kill = kill;
   }
 
+  /**
+   * Kills the sidecar if it has stalled. A look that is late by more than one period is skipped: after a pause of the
+   * whole JVM, the messages of a healthy sidecar may still wait for the reading thread.
+   */
   public void look() {
     Runnable present = kill;
-    if (present != null && queue.hasStalledFor(timeoutMillis)) {
+    boolean hasStalled = present != null && queue.hasStalledFor(timeoutMillis);
+    // Read the clock last, so that a pause during this look counts as a delay.
+    long now = clock.getAsLong();
+    boolean isLate = now - lastLook > 2 * TimeUnit.MILLISECONDS.toNanos(periodMillis);
+    lastLook = now;
+    if (hasStalled && !isLate) {
       kill = null;
       try {
         LOG.warn(
