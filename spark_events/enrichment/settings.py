@@ -429,9 +429,10 @@ class Replay:
             the answers, change the version; otherwise a replay uses the answers of the earlier code.
         idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
         query: a name that stays the same across restarts; required whenever ``batch_id`` is required.
-        batch_id: the number that ``foreachBatch`` passed. Spark reports this number, except with Connect and in threads
-            that do not inherit Spark's local properties. In these cases, and for ``store`` outside of a stream, the
-            number is required.
+        batch_id: the number that ``foreachBatch`` passed; another number counts as the next batch, and releases the
+            earlier results of this call of ``foreachBatch``. Spark reports this number, except with Connect and in
+            threads that do not inherit Spark's local properties. In these cases, and for ``store`` outside of a stream,
+            the number is required.
 
     Raises:
         InvalidPlanError: when a value is invalid.

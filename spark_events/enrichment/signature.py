@@ -126,15 +126,19 @@ def bare(fn: Any) -> Any:
 def _arity(fn: Callable[..., Any]) -> tuple[int, float]:
     """Return the number of required and of accepted positional arguments.
 
-    A required keyword argument adds 3 to the first number, so the signature is rejected.
+    A keyword-only argument that is required, or has a name such as ``ctx``, adds 3 to the first number, so the
+    signature is rejected: the engine passes only positional arguments.
     """
     parameters = inspect.signature(fn).parameters.values()
     positional = [one for one in parameters if one.kind in _POSITIONAL]
     required = sum(one.default is inspect.Parameter.empty for one in positional)
     most: float = len(positional)
+    bound = fn.keywords if isinstance(fn, functools.partial) else {}
     for one in parameters:
         if one.kind is inspect.Parameter.VAR_POSITIONAL:
             most = float("inf")
-        elif one.kind is inspect.Parameter.KEYWORD_ONLY and one.default is inspect.Parameter.empty:
+        elif one.kind is inspect.Parameter.KEYWORD_ONLY and (
+            one.default is inspect.Parameter.empty or (one.name in _CONTEXT_NAMES and one.name not in bound)
+        ):
             required += 3
     return required, most

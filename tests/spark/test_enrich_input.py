@@ -86,10 +86,14 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"on_failure": OnFailure("dead_letter", "id")}, "OnFailure.column is 'id', but the DataFrame has"),
         (fine, {"on_failure": "ignore"}, "OnFailure.action is 'ignore'; allowed: 'fail', 'null', 'column', 'dead_le"),
         (fine, {"input_cols": ["id", "nope"]}, "input_cols contains 'nope', which does not exist; allowed: id, twice"),
+        (fine, {"input_cols": 42}, "input_cols is 42; allowed: one or more column names"),
+        (fine, {"input_cols": [1]}, r"input_cols is \[1\]; allowed: one or more column names"),
+        (fine, {"input_cols": [None]}, r"input_cols is \[None\]; allowed: one or more column names"),
+        (fine, {"input_cols": ["id", "id"]}, r"input_cols is \['id', 'id'\]; allowed: each column once"),
         (fine, {"key": "nope"}, "key contains 'nope'"),
         (fine, {"cache": Cache(by="nope")}, "Cache.by contains 'nope'"),
         (fine, {"key": Key("id", order_by=[])}, "Key.order_by is empty"),
-        (fine, {"max_in_flight": 3}, r"no longer takes `max_in_flight`; use limits=Limits\(max_in_flight=…\)"),
+        (fine, {"max_in_flight": 3}, r"enrich_batch\(\) has no argument 'max_in_flight'; allowed: df, fn, output"),
         (fine, {"limits": 3}, "limits is 3; allowed: a Limits"),
         (fine, {"retry": 3}, "retry is 3; allowed: a Retry, or None"),
         (fine, {"limits": RELIABLE}, "call spark.sparkContext.setCheckpointDir"),
@@ -121,6 +125,18 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
             form(failed, fine, output="x long", on_failure="column")
     made = enrich_batch(failed, fine, output="x long", on_failure=OnFailure("column", "why"))
     assert made.columns == ["id", "failure", "x", "why"]
+
+
+def test_a_column_object_is_rejected_and_no_input_columns_are_accepted(df: DataFrame) -> None:
+    """The argument input_cols accepts names only; with an empty list, the function receives an empty row."""
+
+    async def size(row: Any) -> dict[str, Any]:
+        return {"x": len(row)}
+
+    with pytest.raises(InvalidPlanError, match=r"input_cols is Column<'id'>; allowed: one or more column names"):
+        enrich_batch(df, size, output="x long", input_cols=df.id)  # type: ignore[call-overload]
+    none: list[str] = []
+    assert {row.x for row in enrich_batch(df, size, output="x long", input_cols=none).collect()} == {0}
 
 
 def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:

@@ -64,6 +64,41 @@ def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bo
     spark.catalog.clearCache()
 
 
+@pytest.mark.parametrize(
+    ("made", "is_single"),
+    [
+        (lambda df: df.repartition(1), True),
+        (lambda df: df.repartition(1).where("id > 1").selectExpr("id", "id % 3 as k"), True),
+        (lambda df: df.repartition(4).coalesce(1), True),
+        (lambda df: ordered(df).coalesce(1), True),
+        (lambda df: df.agg(functions.max("id").alias("k")), True),
+        (lambda df: df.repartition(4, "k").agg(functions.max("k").alias("k")).selectExpr("k + 1 as k"), True),
+        (lambda df: df.repartition(1).limit(100), True),
+        (lambda df: df.repartition(1).cache(), True),
+        (lambda df: df.repartition(2), False),
+        (lambda df: ordered(df).coalesce(2), False),
+        # Spark adds shuffles by the join's columns.
+        (lambda df: df.repartition(1).join(df.selectExpr("id", "1 as more").hint("merge"), "id", "left"), False),
+        (lambda df: df.repartition(1).union(df), False),
+        # Adaptive execution removes a limit that exceeds the number of rows.
+        (lambda df: df.selectExpr("explode(array(k)) as k").repartition(4).limit(100), None),
+    ],
+)
+def test_a_single_partition_is_recognised(
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], is_single: bool | None
+) -> None:
+    """Rows of one partition need no shuffle for a key, with and without adaptive execution."""
+    df = made(spark.range(0, 40, 1, 2).selectExpr("id", "id % 3 as k"))
+    if is_single is None:
+        is_single = not adaptive
+    if is_single:
+        out = enrich(df, same, output="answer string", key="k")
+        assert out.rdd.getNumPartitions() == 1
+    else:
+        with pytest.raises(InvalidPlanError, match="give Key"):
+            enrich(df, same, output="answer string", key="k")
+
+
 def jobs(spark: SparkSession) -> int:
     """Return the jobs that Spark has started."""
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["definition_of", "pickled"]
 
+#: Bytes that occur in the pickle of every object that references a Connect session, which only the driver can unpickle.
+_CONNECT_SESSION = b"_getActiveSessionIfMatches"
+
 
 def pickled(plan: Plan) -> bytes:
     """Return the pickled plan; functions that executors cannot import are pickled by value.
@@ -85,10 +88,8 @@ def _parts(plan: Plan) -> dict[str, Any]:
 
 
 def _dumped(name: str, part: Any) -> bytes:
-    from pyspark import cloudpickle
-
     try:
-        return bytes(cloudpickle.dumps(part))  # type: ignore[no-untyped-call]
+        return _bytes_of(part)
     except Exception as refusal:
         which = f" {name_of(part)}" if callable(part) else ""
         raise InvalidPlanError(
@@ -97,17 +98,24 @@ def _dumped(name: str, part: Any) -> bytes:
         ) from None
 
 
-def _held_by(part: Any) -> str:
-    """Return a message clause that names the variable that cannot be pickled, or ""."""
+def _bytes_of(part: Any) -> bytes:
     from pyspark import cloudpickle
 
+    made = bytes(cloudpickle.dumps(part))  # type: ignore[no-untyped-call]
+    if _CONNECT_SESSION in made:
+        raise TypeError("a Spark session works on the driver only")
+    return made
+
+
+def _held_by(part: Any) -> str:
+    """Return a message clause that names the variable that cannot be pickled, or ""."""
     try:
         variables = inspect.getclosurevars(part)
     except (TypeError, ValueError):  # not a function, or a variable that is not assigned yet
         return ""
     for name, value in {**variables.nonlocals, **variables.globals}.items():
         try:
-            cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+            _bytes_of(value)
         except Exception:
             return f"it uses {name!r}, of type {type(value).__name__}: "
     return ""

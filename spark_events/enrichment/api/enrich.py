@@ -141,7 +141,8 @@ def enrich_batch(
 
     The result is settled: every row has an answer or a final failure, and using the result again repeats no call. In
     ``foreachBatch``, Spark therefore commits the micro-batch only after its last call. The stored result is released at
-    the query's next batch, and when the query ends. The idea is Flink's stateless ordered async I/O (FLINK-38605).
+    the query's next enriched batch, or when the query ends. The idea is Flink's stateless ordered async I/O
+    (FLINK-38605).
 
     Args:
         df: a batch DataFrame: the DataFrame of ``foreachBatch``, or one derived from it.

@@ -83,9 +83,17 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
         return True
     if df.isStreaming:
         return False
-    plan = df._jdf.queryExecution().sparkPlan()
-    if not _stays_together(plan):
+    execution = df._jdf.queryExecution()
+    most = execution.optimizedPlan().maxRows()
+    if most.isDefined() and most.get() <= 1:
+        return True
+    plan = execution.sparkPlan()
+    source = _source(plan)
+    if source is None:
         return False
+    # Read this from the source: adaptive execution removes a limit that exceeds the number of rows, and its partition.
+    if source.outputPartitioning().getClass().getSimpleName() == "SinglePartition$":
+        return True
     partitioning = plan.outputPartitioning()
     if partitioning.getClass().getSimpleName() != "HashPartitioning":
         return False
@@ -103,8 +111,8 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     return {one.exprId().id() for one in hashed} <= key
 
 
-def _stays_together(plan: Any) -> bool:
-    """Return whether rows come directly from a shuffle that keeps its partitions whole.
+def _source(plan: Any) -> Any | None:
+    """Return the shuffle or ``coalesce`` from which rows come directly, or None if its partitions may be split.
 
     The plan is Spark's plan before Spark adds shuffles and before adaptive execution. Therefore no node on the path may
     require a distribution: for such a node, Spark might add another shuffle, by other columns.
@@ -112,7 +120,9 @@ def _stays_together(plan: Any) -> bool:
     while True:
         kind = plan.getClass().getSimpleName()
         if kind == "ShuffleExchangeExec":
-            return plan.shuffleOrigin().toString() in _NEVER_SPLIT
+            return plan if plan.shuffleOrigin().toString() in _NEVER_SPLIT else None
+        if kind == "CoalesceExec" and plan.numPartitions() == 1:
+            return plan
         if kind == "InMemoryTableScanExec":
             plan = plan.relation().cachedPlan()
         elif kind == "AdaptiveSparkPlanExec":
@@ -120,7 +130,7 @@ def _stays_together(plan: Any) -> bool:
         elif plan.children().size() == 1 and _is_undemanding(plan):
             plan = plan.children().head()
         else:
-            return False
+            return None
 
 
 def _is_undemanding(plan: Any) -> bool:

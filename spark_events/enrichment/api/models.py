@@ -29,8 +29,8 @@ _PLAIN: dict[Any, spark.DataType] = {
     decimal.Decimal: spark.DecimalType(38, 18),
 }
 _ALLOWED = (
-    "str, int, float, bool, bytes, datetime, date, Decimal, Literal, Optional, list, dict, another such class, or "
-    "Annotated[…, a Spark type]"
+    "str, int, float, bool, bytes, datetime, date, Decimal, Literal, Optional, list[T], dict[K, V], another "
+    "such class, or Annotated[…, a Spark type]"
 )
 
 
@@ -83,10 +83,10 @@ def _type(hint: Any, path: str, outer: tuple[type, ...]) -> tuple[spark.DataType
         return _type(inner, path, outer)[0], True
     if origin is typing.Literal and len(kinds := {type(one) for one in args}) == 1:
         hint = kinds.pop()
-    elif origin in (list, collections.abc.Sequence):
+    elif origin in (list, collections.abc.Sequence) and args:
         element, nullable = _type(args[0], f"{path}.element", outer)
         return spark.ArrayType(element, nullable), False
-    elif origin in (dict, collections.abc.Mapping):
+    elif origin in (dict, collections.abc.Mapping) and args:
         value, nullable = _type(args[1], f"{path}.value", outer)
         return spark.MapType(_type(args[0], f"{path}.key", outer)[0], value, nullable), False
     if is_model(hint):

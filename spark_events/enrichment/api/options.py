@@ -23,32 +23,9 @@ __all__ = ["check_libraries", "names_checked", "plan_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Current equivalents of arguments that earlier versions accepted.
-_MOVED = {
-    **{
-        name: f"limits=Limits({name}=…)"
-        for name in (
-            "max_in_flight", "timeout", "total_timeout", "rate_limit", "concurrent_tasks", "circuit_breaker"
-        )
-    },
-    "tell_workers": "limits=Limits(driver_channel=…)",
-    "buffer_rows": "limits=Limits(buffer=Buffer(rows=…))",
-    "buffer_bytes": "limits=Limits(buffer=Buffer(bytes=…))",
-    "storage": "limits=Limits(buffer=Buffer(storage=…))",
-    "sort_within_key": "key=Key(…, order_by=…)",
-    "coalesce_by": "cache=Cache(by=…, ttl=0)",
-    "failure_column": "on_failure=OnFailure('column', column=…)",
-    "max_failure_ratio": "on_failure=OnFailure(…, max_ratio=…)",
-    "idempotency_cols": "replay=Replay(idempotency_cols=…)",
-    "replay_store": "replay=Replay(store=…)",
-    "replay_version": "replay=Replay(version=…)",
-    "query": "replay=Replay(query=…)",
-    "batch_id": "replay=Replay(batch_id=…)",
-}  # fmt: skip
-
 
 def names_checked(function: F) -> F:
-    """Make a function reject unknown or renamed arguments with a message that contains the right name."""
+    """Make a function reject unknown arguments with a message that contains the closest or all allowed names."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -56,10 +33,8 @@ def names_checked(function: F) -> F:
         for name in named:
             if name in known:
                 continue
-            if name in _MOVED:
-                raise InvalidPlanError(f"{function.__name__}() no longer takes `{name}`; use {_MOVED[name]}")
-            near = difflib.get_close_matches(name, [*known, *_MOVED], n=1)
-            meant = f"; did you mean {_MOVED.get(near[0], near[0])}?" if near else f"; allowed: {', '.join(known)}"
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(known)}"
             raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}{meant}")
         return function(*args, **named)
 

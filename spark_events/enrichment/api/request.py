@@ -17,6 +17,7 @@ from spark_events.enrichment.api.schema import (
     existing,
     output_of,
 )
+from spark_events.enrichment.checks import columns_of
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings
@@ -86,7 +87,8 @@ class Request:
         if takes_column:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
-        inputs = existing(df, "input_cols", input_cols)
+        no_columns = isinstance(input_cols, (list, tuple)) and not input_cols
+        inputs = existing(df, "input_cols", () if no_columns else columns_of("input_cols", input_cols))
         check_shared_answers(plan, inputs)
         identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
         check_collation(df, "key", plan.key or ())

@@ -1,4 +1,4 @@
-"""Release of the data that a settled batch stores, at the query's next batch or when the query ends."""
+"""Release of the data that a settled batch stores, at the query's next enriched batch or when the query ends."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Held:
 
         Args:
             batch: the batch that stored the data.
-            release: called at the query's next batch and when the query ends.
+            release: called at the query's next enriched batch, or when the query ends.
             when_committed: called when the query ends, but only if this batch is committed. At the next batch, the
                 caller itself deletes the older data.
         """

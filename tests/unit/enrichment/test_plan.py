@@ -26,6 +26,8 @@ async def none() -> None: ...
 async def three(a: Any, b: Any, c: Any) -> None: ...
 async def keyword(row: Any, *, token: str) -> None: ...
 async def many(*rows: Any) -> None: ...
+async def keyword_context(row: Any, *, ctx: Any = None) -> None: ...
+async def keyword_limit(row: Any, *, limit: int = 3) -> None: ...
 def plain(row: Any) -> None: ...
 
 
@@ -56,6 +58,7 @@ async def coroutine() -> int:
     ("fn", "context"),
     [
         (one, False), (two, True), (named, True), (tuned, False), (many, False), (Callable(), True),
+        (keyword_limit, False), (functools.partial(keyword_context, ctx=1), False),
         (Callable().method, False), (functools.partial(two, ctx=1), False), (functools.partial(tuned, limit=1), False),
         (functools.partial(three, 1), True),
     ],
@@ -73,6 +76,7 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
         (none, r"none .* takes \(\)"),
         (three, "three .* takes"),
         (keyword, "keyword .* takes"),
+        (keyword_context, r"keyword_context .* takes .*; expected async def fn\(row\) or async def fn\(row, ctx\)"),
         (7, "fn is int, not a function"),
         (Callable, "is not async"),
         (None, "fn is NoneType"),

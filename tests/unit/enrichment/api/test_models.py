@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
-from typing import Annotated, Any, Literal, Optional, TypedDict
+from typing import Annotated, Any, Dict, List, Literal, Optional, TypedDict  # noqa: UP035 — the older forms are tested
 
 import pydantic
 import pytest
@@ -65,6 +65,14 @@ class Both(TypedDict):
     value: int | str
 
 
+class BareList(TypedDict):
+    value: List  # type: ignore[type-arg]  # noqa: UP006 — the older form is tested
+
+
+class BareDict(TypedDict):
+    value: Dict  # type: ignore[type-arg]  # noqa: UP006 — the older form is tested
+
+
 class Missing(TypedDict):
     value: Nowhere  # type: ignore[name-defined]  # noqa: F821 — the case under test
 
@@ -103,6 +111,8 @@ def test_only_optional_fields_are_nullable() -> None:
     [
         (Unknown, r"output has 'Unknown.value' of type typing.Any; allowed: str, int, float"),
         (Both, r"output has 'Both.value' of type int \| str; allowed: "),
+        (BareList, r"output has 'BareList.value' of type typing.List; allowed: .* list\[T\], dict\[K, V\]"),
+        (BareDict, r"output has 'BareDict.value' of type typing.Dict; allowed: .* list\[T\], dict\[K, V\]"),
         (Tree, r"output has 'Tree.left', which contains itself"),
         (Missing, r"output Missing has an annotation that cannot be resolved \(name 'Nowhere' is not defined\)"),
         (int, r"output is <class 'int'>; allowed: column definitions such as .*Pydantic model"),
