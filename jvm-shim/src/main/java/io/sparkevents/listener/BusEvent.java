@@ -16,7 +16,15 @@ public abstract class BusEvent implements SparkListenerEvent {
 
   /** Returns the running application's context, or null. */
   public static SparkContext runningContext() {
-    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    SparkContext active = activeContext();
     return active == null || active.isStopped() ? null : active;
+  }
+
+  /**
+   * Returns the application's context, or null. The context remains active while Spark stops it, until all listeners
+   * have received the end of the application.
+   */
+  public static SparkContext activeContext() {
+    return Records.orNull(SparkContext$.MODULE$.getActive());
   }
 }

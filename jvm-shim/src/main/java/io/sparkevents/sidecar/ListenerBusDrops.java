@@ -48,8 +48,9 @@ final class ListenerBusDrops {
   private long dropped() {
     try {
       if (counter == null) {
-        SparkContext running = BusEvent.runningContext();
-        counter = running == null ? null : running.listenerBus().metrics().metricRegistry().getCounters().get(COUNTER);
+        // Include a context that is stopping, because the last look follows the start of the stop.
+        SparkContext active = BusEvent.activeContext();
+        counter = active == null ? null : active.listenerBus().metrics().metricRegistry().getCounters().get(COUNTER);
       }
       return counter == null ? known : counter.getCount();
     } catch (RuntimeException | LinkageError unknown) {
