@@ -21,10 +21,17 @@ public abstract class BusEvent implements SparkListenerEvent {
   }
 
   /**
-   * Returns the application's context, or null. The context remains active while Spark stops it, until all listeners
-   * have received the end of the application.
+   * Returns the application's context; null before its constructor has returned. The context remains active while Spark
+   * stops it, until all listeners have received the end of the application. Never waits.
+   *
+   * <p>Do not use {@code SparkContext.getActive}: it waits for a lock that {@code SparkContext.getOrCreate} holds while the
+   * constructor runs. A constructor that fails waits for the listener thread, so both would wait forever.
    */
   public static SparkContext activeContext() {
-    return Records.orNull(SparkContext$.MODULE$.getActive());
+    try {
+      return SparkContext$.MODULE$.org$apache$spark$SparkContext$$activeContext().get();
+    } catch (LinkageError renamed) {
+      return null;
+    }
   }
 }

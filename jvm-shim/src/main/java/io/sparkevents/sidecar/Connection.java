@@ -3,6 +3,7 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
+import io.sparkevents.listener.BusEvent;
 import io.sparkevents.listener.ExitEvidence;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
@@ -14,7 +15,6 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkContext$;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -150,7 +150,7 @@ public final class Connection extends RecordSink {
 
   /** Returns the active context of this application; null before its constructor has returned. */
   private SparkContext presentContext() {
-    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    SparkContext active = BusEvent.activeContext();
     boolean isOurs = active != null && conf.get(APPLICATION, "").equals(active.conf().get(APPLICATION, null));
     return isOurs ? active : null;
   }
