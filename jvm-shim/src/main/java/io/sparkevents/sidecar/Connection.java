@@ -120,6 +120,7 @@ public final class Connection extends RecordSink {
     Connection before = OPEN.getAndSet(null);
     if (before != null) {
       ApplicationEnd end = before.provisional.getAndSet(null);
+      before.sidecar.reportDrops();
       if (end != null || before.queue.hasBeenUsed()) {
         before.queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
       }
@@ -258,6 +259,7 @@ public final class Connection extends RecordSink {
       close(end.atExit());
       return;
     }
+    sidecar.reportDrops();
     queue.offer(Records.jvmShutdown());
     Threads.untilInterrupted(() -> queue.awaitWritten(settings.shutdownTimeoutMillis));
   }
