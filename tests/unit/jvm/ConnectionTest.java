@@ -155,6 +155,31 @@ final class ConnectionTest {
         });
   }
 
+  /** Application that adds the listener after its start. */
+  public static final class ListensLate {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("late").set("spark.ui.enabled", "false");
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "0ms"));
+      context.addSparkListener(new EventsListener(context.getConf()));
+      context.stop();
+      System.out.println(context.applicationId());
+    }
+  }
+
+  /** A listener that is added to a running application knows the application. */
+  @Test
+  void aLateListenerKnowsItsApplication() throws Exception {
+    withDouble(
+        script -> {
+          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+          String id = java(ListensLate.class, options, script.toString());
+          List<String> received = await(script, "goodbye");
+          is(kinds(received), "start application_start application_totals application_end goodbye");
+          is(received.get(1).startsWith("{\"kind\":\"restored\""), true);
+          is(received.get(1).contains("\"app_id\":\"" + id + "\",\"app_name\":\"late\""), true);
+        });
+  }
+
   /** Listener that stops the bus at the end of a task until 100 events are dropped, with its application. */
   public static final class DropsEvents extends SparkListener {
     @Override

@@ -5,9 +5,11 @@ import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
 import io.sparkevents.listener.BusEvent;
 import io.sparkevents.listener.ExitEvidence;
+import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
+import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
@@ -55,6 +57,12 @@ public final class Connection extends RecordSink {
     this.conf = conf;
     PythonProgram.read(conf);
     sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, barrier, statistics);
+    SparkContext running = BusEvent.runningContext();
+    if (running != null) {
+      // The program adds the listener to its running application, so no event reports the application's start.
+      Redaction redaction = Redaction.of(conf);
+      queue.know(new Records(conf, redaction, new JobProperties(redaction)).application(running));
+    }
   }
 
   /**
