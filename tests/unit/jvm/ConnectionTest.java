@@ -14,6 +14,7 @@ import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -280,6 +281,7 @@ final class ConnectionTest {
     ProcessBuilder java = new ProcessBuilder(command);
     java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
     Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    CompletableFuture.delayedExecutor(60, TimeUnit.SECONDS).execute(process::destroyForcibly);
     String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     is(process.waitFor(60, TimeUnit.SECONDS), true);
     return output.trim();
