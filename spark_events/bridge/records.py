@@ -339,10 +339,10 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
     shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the
     jobs and stages of micro-batches produce no records. ``totals`` includes running stages. ``jobs`` and ``stages``
     count the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
-    ``totals.task_ms``, and the time since launch of all running task attempts in running stages. ``core_ms`` is the
-    integral of the number of executor cores over time; for a local application, the driver's cores count. For
-    ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after executors, or no
-    measurement arrived.
+    ``totals.task_ms``, and the time since launch of all running task attempts in running stages; at most ``core_ms``.
+    ``core_ms`` is the integral of the number of executor cores over time; for a local application, the driver's cores
+    count. For ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after
+    executors, or no measurement arrived.
     """
 
     time: int

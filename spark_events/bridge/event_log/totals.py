@@ -203,13 +203,15 @@ class Totals:
             everything.add_all(sums)
         available = self._core_ms + self._cores * max(0, time - self._cores_since) if self._knows_executors else 0
         totals = TaskTotals(**everything.values())
+        busy = (totals.task_ms + self._tasks.open_ms(time)) * self.cpus
         return ApplicationTotals(
             at=at,
             time=time,
             final=final,
             **self._counts,
             totals=totals,
-            busy_ms=(totals.task_ms + self._tasks.open_ms(time)) * self.cpus,
+            # If the log lacks the end of a task, the task counts as running.
+            busy_ms=min(busy, available) if available else busy,
             core_ms=available,
             cores_now=self._cores if available else 0,
             peak_driver_heap_bytes=self._driver_peaks.heap,

@@ -235,6 +235,23 @@ def test_running_tasks_are_busy_until_their_stage_ends(tmp_path: Path) -> None:
     assert [totals.busy_ms for totals in of(records, r.ApplicationTotals)] == [2 * 1_340, 2 * 340, 2 * 2_840]
 
 
+def test_a_lost_end_of_a_task_keeps_no_more_than_all_cores_busy(tmp_path: Path) -> None:
+    """Tasks whose ends are missing count as running, but the used core time never exceeds the available core time."""
+    start = {"Launch Time": T, "Executor ID": "e", "Host": "h", "Attempt": 0}
+    records = read(
+        tmp_path,
+        line("ExecutorAdded", Timestamp=T, Executor_ID="e", Executor_Info={"Host": "h", "Total Cores": 2}),
+        submitted(),
+        *(
+            line("TaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info={"Task ID": index, "Index": index, **start})
+            for index in range(100)
+        ),
+        end(T + 1_000),
+    )
+    (totals,) = of(records, r.ApplicationTotals)
+    assert (totals.busy_ms, totals.core_ms) == (2_000, 2_000)
+
+
 def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
     """The totals include the peaks that Spark logs for stages, of the driver and of executors."""
     peaks = [

@@ -6,6 +6,7 @@ import static io.sparkevents.SidecarTest.SLOW;
 import static io.sparkevents.SidecarTest.await;
 import static io.sparkevents.SidecarTest.withDouble;
 
+import io.sparkevents.listener.BusEvent;
 import io.sparkevents.sidecar.Connection;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -13,10 +14,18 @@ import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
 import org.apache.spark.launcher.JavaModuleOptions;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.junit.jupiter.api.Test;
 
 /** Tests of an application's connection to its sidecar, from the start of the connection to the application's end. */
@@ -107,6 +116,114 @@ final class ConnectionTest {
             }));
   }
 
+  /** Plugin that fails at the end of the SparkContext's constructor. */
+  public static final class FailsLate implements SparkPlugin {
+    @Override
+    public DriverPlugin driverPlugin() {
+      return new DriverPlugin() {
+        @Override
+        public void registerMetrics(String application, PluginContext context) {
+          throw new IllegalStateException("plugin fails");
+        }
+      };
+    }
+
+    @Override
+    public ExecutorPlugin executorPlugin() {
+      return null;
+    }
+
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("fails late");
+      conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+      conf.set("spark.events.shutdown.outcome-timeout", "0ms").set("spark.plugins", FailsLate.class.getName());
+      try {
+        SparkContext.getOrCreate(conf);
+      } catch (IllegalStateException failure) {
+        System.out.println(failure.getMessage());
+      }
+    }
+  }
+
+  /** A constructor that fails while {@code getOrCreate} holds Spark's lock does not wait forever for the listener. */
+  @Test
+  void aFailedContextDoesNotHang() throws Exception {
+    withDouble(
+        script -> {
+          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+          is(java(FailsLate.class, options, script.toString()), "plugin fails");
+          is(kinds(await(script, "goodbye")), "start application_start application_totals application_end goodbye");
+        });
+  }
+
+  /** Application that adds the listener after its start. */
+  public static final class ListensLate {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("late").set("spark.ui.enabled", "false");
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "0ms"));
+      context.addSparkListener(new EventsListener(context.getConf()));
+      context.stop();
+      System.out.println(context.applicationId());
+    }
+  }
+
+  /** A listener that is added to a running application knows the application. */
+  @Test
+  void aLateListenerKnowsItsApplication() throws Exception {
+    withDouble(
+        script -> {
+          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+          String id = java(ListensLate.class, options, script.toString());
+          List<String> received = await(script, "goodbye");
+          is(kinds(received), "start application_start application_totals application_end goodbye");
+          is(received.get(1).startsWith("{\"kind\":\"restored\""), true);
+          is(received.get(1).contains("\"app_id\":\"" + id + "\",\"app_name\":\"late\""), true);
+        });
+  }
+
+  /** Listener that stops the bus at the end of a task until 100 events are dropped, with its application. */
+  public static final class DropsEvents extends SparkListener {
+    @Override
+    public void onTaskEnd(SparkListenerTaskEnd event) {
+      while (dropped(BusEvent.activeContext()) < 100) {
+        Thread.onSpinWait();
+      }
+    }
+
+    private static long dropped(SparkContext context) {
+      return context.listenerBus().metrics().metricRegistry().getCounters().get("queue.shared.numDroppedEvents").getCount();
+    }
+
+    public static void main(String[] script) throws Exception {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("drops");
+      conf.set("spark.ui.enabled", "false").set("spark.scheduler.listenerbus.eventqueue.shared.capacity", "10");
+      conf.set("spark.extraListeners", EventsListener.class.getName() + "," + DropsEvents.class.getName());
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "0ms"));
+      new JavaSparkContext(context).parallelize(Arrays.asList(1), 100).count();
+      context.listenerBus().waitUntilEmpty(); // so that Spark does not drop the application's end
+      context.stop();
+      System.out.println(dropped(context));
+    }
+  }
+
+  /** All drops of Spark's bus are reported before the end of an application that is shorter than the first interval. */
+  @Test
+  void aShortApplicationReportsTheDropsOfTheBus() throws Exception {
+    withDouble(
+        script -> {
+          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+          String dropped = java(DropsEvents.class, options, script.toString());
+          List<String> received = await(script, "goodbye");
+          is(kinds(received).endsWith("dropped application_end goodbye"), true);
+          long reported = 0;
+          for (String line : received) {
+            boolean isReport = line.contains("\"spark-listener-queue\"");
+            reported += isReport ? Long.parseLong(line.replaceAll(".*\"event\":(\\d+).*", "$1")) : 0;
+          }
+          is(reported, dropped);
+        });
+  }
+
   /** A second listener does not end the connection of the first. */
   @Test
   void aSecondListenerEndsNothing() throws Exception {
@@ -164,6 +281,7 @@ final class ConnectionTest {
     ProcessBuilder java = new ProcessBuilder(command);
     java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
     Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    CompletableFuture.delayedExecutor(60, TimeUnit.SECONDS).execute(process::destroyForcibly);
     String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     is(process.waitFor(60, TimeUnit.SECONDS), true);
     return output.trim();

@@ -197,6 +197,23 @@ final class TotalsTest {
     is(busy, List.of(2 * 1_340L, 2 * 340L, 2 * 2_840L));
   }
 
+  /** Tasks whose ends are missing count as running, but the used core time never exceeds the available core time. */
+  @Test
+  void aLostEndOfATaskKeepsNoMoreThanAllCoresBusy() throws Exception {
+    Driver driver = new Driver(0);
+    ExecutorInfo info =
+        new ExecutorInfo(
+            "h", 2, scala.collection.immutable.Map$.MODULE$.empty(), scala.collection.immutable.Map$.MODULE$.empty());
+    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T, "e", info));
+    driver.submit(0);
+    for (int index = 0; index < 100; index++) {
+      TaskInfo task = new TaskInfo(index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), false);
+      driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
+    }
+    driver.end(T + 1_000);
+    is(values(driver.only("application_totals"), "busy_ms", "core_ms"), "2000 2000");
+  }
+
   /** Spark reports the end of a failed barrier stage twice; the second end belongs to no known attempt. */
   @Test
   void repeatedEndsCountOnce() throws Exception {

@@ -59,13 +59,16 @@ public final class EventsListener extends SparkListener {
   private final MicroBatchWork work;
   private boolean complained;
 
-  /** Called by Spark before the application starts. */
+  /**
+   * Called by Spark before the application starts. A program may also add a listener to its running application, with
+   * {@code sc.addSparkListener(new EventsListener(sc.getConf()))}.
+   */
   public EventsListener(SparkConf conf) {
     this(conf, Connection.open(conf));
   }
 
   public EventsListener(SparkConf conf, RecordSink destination) {
-    Redaction redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
+    Redaction redaction = Redaction.of(conf);
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);

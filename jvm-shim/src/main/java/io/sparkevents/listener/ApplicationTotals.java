@@ -124,8 +124,10 @@ public final class ApplicationTotals {
     }
     Map<String, Object> sums = all.sums();
     long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};
-    long busy = (all.taskMillis() + open) * cpus;
     long available = knowsExecutors ? coreMillis(time) : 0;
+    long spent = (all.taskMillis() + open) * cpus;
+    // If Spark dropped the end of a task, the task counts as running.
+    long busy = available > 0 ? Math.min(spent, available) : spent;
     driverPeaks[0] = Math.max(driverPeaks[0], ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
     long[] driver = driverPeaks.clone();
     long[] executors = executorPeaks.clone();

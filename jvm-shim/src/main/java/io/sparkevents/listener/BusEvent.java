@@ -16,7 +16,22 @@ public abstract class BusEvent implements SparkListenerEvent {
 
   /** Returns the running application's context, or null. */
   public static SparkContext runningContext() {
-    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    SparkContext active = activeContext();
     return active == null || active.isStopped() ? null : active;
+  }
+
+  /**
+   * Returns the application's context; null before its constructor has returned. The context remains active while Spark
+   * stops it, until all listeners have received the end of the application. Never waits.
+   *
+   * <p>Do not use {@code SparkContext.getActive}: it waits for a lock that {@code SparkContext.getOrCreate} holds while the
+   * constructor runs. A constructor that fails waits for the listener thread, so both would wait forever.
+   */
+  public static SparkContext activeContext() {
+    try {
+      return SparkContext$.MODULE$.org$apache$spark$SparkContext$$activeContext().get();
+    } catch (LinkageError renamed) {
+      return null;
+    }
   }
 }

@@ -4,8 +4,6 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkContext$;
-import scala.Option;
 
 /** URLs for the investigation of a failure, and the orchestrator's run that submitted the application. */
 final class Links {
@@ -42,9 +40,9 @@ final class Links {
 
   /** Writes the URL of the driver's UI; the URL is unknown until the SparkContext is complete. */
   static void writeUi(JsonGenerator json) throws IOException {
-    Option<SparkContext> active = SparkContext$.MODULE$.getActive();
-    if (active.isDefined() && active.get().uiWebUrl().isDefined()) {
-      json.writeStringField("ui", active.get().uiWebUrl().get());
+    SparkContext active = BusEvent.activeContext();
+    if (active != null && active.uiWebUrl().isDefined()) {
+      json.writeStringField("ui", active.uiWebUrl().get());
     }
   }
 }

@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
+import org.apache.spark.SparkConf;
 
 /** Redaction of properties with {@code spark.redaction.regex}, which is matched against key and value as in Spark. */
 public final class Redaction {
@@ -19,6 +20,11 @@ public final class Redaction {
       pattern = Pattern.compile("");
     }
     sensitive = pattern;
+  }
+
+  /** Returns the redaction that Spark's configuration demands. */
+  public static Redaction of(SparkConf conf) {
+    return new Redaction(conf.get("spark.redaction.regex", SPARK_DEFAULT));
   }
 
   String redact(String key, String value) {

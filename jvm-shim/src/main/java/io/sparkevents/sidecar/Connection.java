@@ -3,10 +3,13 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
+import io.sparkevents.listener.BusEvent;
 import io.sparkevents.listener.ExitEvidence;
+import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Records;
+import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
@@ -14,7 +17,6 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkContext$;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -55,6 +57,12 @@ public final class Connection extends RecordSink {
     this.conf = conf;
     PythonProgram.read(conf);
     sidecar = new Sidecar(settings, conf.get("spark.app.name", ""), candidates, queue, barrier, statistics);
+    SparkContext running = BusEvent.runningContext();
+    if (running != null) {
+      // The program adds the listener to its running application, so no event reports the application's start.
+      Redaction redaction = Redaction.of(conf);
+      queue.know(new Records(conf, redaction, new JobProperties(redaction)).application(running));
+    }
   }
 
   /**
@@ -120,6 +128,7 @@ public final class Connection extends RecordSink {
     Connection before = OPEN.getAndSet(null);
     if (before != null) {
       ApplicationEnd end = before.provisional.getAndSet(null);
+      before.sidecar.reportDrops();
       if (end != null || before.queue.hasBeenUsed()) {
         before.queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
       }
@@ -150,7 +159,7 @@ public final class Connection extends RecordSink {
 
   /** Returns the active context of this application; null before its constructor has returned. */
   private SparkContext presentContext() {
-    SparkContext active = Records.orNull(SparkContext$.MODULE$.getActive());
+    SparkContext active = BusEvent.activeContext();
     boolean isOurs = active != null && conf.get(APPLICATION, "").equals(active.conf().get(APPLICATION, null));
     return isOurs ? active : null;
   }
@@ -258,6 +267,7 @@ public final class Connection extends RecordSink {
       close(end.atExit());
       return;
     }
+    sidecar.reportDrops();
     queue.offer(Records.jvmShutdown());
     Threads.untilInterrupted(() -> queue.awaitWritten(settings.shutdownTimeoutMillis));
   }

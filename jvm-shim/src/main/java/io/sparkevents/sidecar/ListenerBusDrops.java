@@ -18,22 +18,26 @@ final class ListenerBusDrops {
   private static final String COUNTER = "queue.shared.numDroppedEvents";
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-  /** Spark's counter, kept because Spark forgets a stopped context; null before the context is available. */
+  /** Spark's counter, kept because Spark forgets a stopped context; null if it was not found. */
   private Counter counter;
+  private boolean sought;
   private long known;
   private long lookedNanos = System.nanoTime();
 
   /** Ignores the events that were dropped earlier, before an in-process stream was opened. */
   ListenerBusDrops() {
+    find();
     known = dropped();
   }
 
   /**
    * Reads Spark's counter, and counts new drops in {@code queue}.
    *
-   * <p>The counter is read at most every five seconds, but always if {@code last} is true.
+   * <p>The counter is read at most every five seconds, but always if {@code last} is true. Every call searches for the
+   * counter until the context is complete, because the application may end at any time.
    */
   synchronized void look(HandoffQueue queue, boolean last) {
+    find();
     if (!last && System.nanoTime() - lookedNanos < INTERVAL_NANOS) {
       return;
     }
@@ -45,16 +49,21 @@ final class ListenerBusDrops {
     }
   }
 
-  private long dropped() {
+  private void find() {
+    // A context that is stopping counts too, because the last look follows the beginning of the stop.
+    SparkContext active = sought ? null : BusEvent.activeContext();
+    if (active == null) {
+      return;
+    }
+    sought = true;
     try {
-      if (counter == null) {
-        SparkContext running = BusEvent.runningContext();
-        counter = running == null ? null : running.listenerBus().metrics().metricRegistry().getCounters().get(COUNTER);
-      }
-      return counter == null ? known : counter.getCount();
+      counter = active.listenerBus().metrics().metricRegistry().getCounters().get(COUNTER);
     } catch (RuntimeException | LinkageError unknown) {
       // Another build of Spark may lack the counter. Then Spark's own warning is the only sign of the drops.
-      return known;
     }
+  }
+
+  private long dropped() {
+    return counter == null ? known : counter.getCount();
   }
 }
