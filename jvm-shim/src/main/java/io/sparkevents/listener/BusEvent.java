@@ -22,16 +22,17 @@ public abstract class BusEvent implements SparkListenerEvent {
 
   /**
    * Returns the application's context; null before its constructor has returned. The context remains active while Spark
-   * stops it, until all listeners have received the end of the application. Never waits.
+   * stops it, until all listeners have received the end of the application.
    *
-   * <p>Do not use {@code SparkContext.getActive}: it waits for a lock that {@code SparkContext.getOrCreate} holds while the
-   * constructor runs. A constructor that fails waits for the listener thread, so both would wait forever.
+   * <p>{@code SparkContext.getActive} waits for a lock that {@code SparkContext.getOrCreate} holds while the constructor
+   * runs. A constructor that fails waits for the listener thread, so both would wait forever. Therefore the method reads
+   * the field behind {@code getActive}; a build of Spark that lacks the field has no other way.
    */
   public static SparkContext activeContext() {
     try {
       return SparkContext$.MODULE$.org$apache$spark$SparkContext$$activeContext().get();
     } catch (LinkageError renamed) {
-      return null;
+      return Records.orNull(SparkContext$.MODULE$.getActive());
     }
   }
 }
