@@ -95,15 +95,15 @@ def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     driver.send_records(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
     eventually(lambda: len(read_events(tmp_path / "good.jsonl")) >= 51, what="the good one to have got all")
     witness.watch(driver.process.pid)
-    deadline = time.monotonic() + 1
-    driver.send(goodbye(1_000))
+    deadline = time.monotonic() + 3
+    driver.send(goodbye(3_000))
     assert driver.await_exit(within=10) == 0
     assert witness.late(deadline) <= 1
     assert eventually(lambda: is_gone(process.pid), what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
     # The sidecar sends its final report in the last tenth of the time. On a stalled machine, the report may be missing.
-    assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.2, deadline) < 0.1
+    assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.6, deadline) < 0.3
 
 
 def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
