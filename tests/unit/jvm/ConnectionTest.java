@@ -116,6 +116,11 @@ final class ConnectionTest {
             }));
   }
 
+  /** Runs an application in a JVM with Spark's module options, and returns its output. */
+  private static String spark(Class<?> application, Path script) throws Exception {
+    return java(application, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
+  }
+
   /** Plugin that fails at the end of the SparkContext's constructor. */
   public static final class FailsLate implements SparkPlugin {
     @Override
@@ -150,8 +155,7 @@ final class ConnectionTest {
   void aFailedContextDoesNotHang() throws Exception {
     withDouble(
         script -> {
-          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
-          is(java(FailsLate.class, options, script.toString()), "plugin fails");
+          is(spark(FailsLate.class, script), "plugin fails");
           is(kinds(await(script, "goodbye")), "start application_start application_totals application_end goodbye");
         });
   }
@@ -172,8 +176,7 @@ final class ConnectionTest {
   void aLateListenerKnowsItsApplication() throws Exception {
     withDouble(
         script -> {
-          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
-          String id = java(ListensLate.class, options, script.toString());
+          String id = spark(ListensLate.class, script);
           List<String> received = await(script, "goodbye");
           is(kinds(received), "start application_start application_totals application_end goodbye");
           is(received.get(1).startsWith("{\"kind\":\"restored\""), true);
@@ -211,8 +214,7 @@ final class ConnectionTest {
   void aShortApplicationReportsTheDropsOfTheBus() throws Exception {
     withDouble(
         script -> {
-          String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
-          String dropped = java(DropsEvents.class, options, script.toString());
+          String dropped = spark(DropsEvents.class, script);
           List<String> received = await(script, "goodbye");
           is(kinds(received).endsWith("dropped application_end goodbye"), true);
           long reported = 0;

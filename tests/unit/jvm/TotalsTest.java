@@ -159,15 +159,27 @@ final class TotalsTest {
     is(values(totals, "duration_p50_ms", "duration_p95_ms", "duration_max_ms", "median_input_bytes"), "48128 329252864 1500063655 11005853696");
   }
 
+  private static SparkListenerExecutorAdded added(long time, String executor, int cores) {
+    ExecutorInfo info =
+        new ExecutorInfo(
+            "h", cores, scala.collection.immutable.Map$.MODULE$.empty(), scala.collection.immutable.Map$.MODULE$.empty());
+    return new SparkListenerExecutorAdded(time, executor, info);
+  }
+
+  /** Starts {@code count} tasks of the first stage at {@code T}. */
+  private static void startTasks(Driver driver, int count) {
+    for (int index = 0; index < count; index++) {
+      TaskInfo task = new TaskInfo(index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), false);
+      driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
+    }
+  }
+
   /** Core time sums each executor's cores times the time from its addition to its removal or the end. */
   @Test
   void coresAreIntegrated() throws Exception {
     Driver driver = new Driver(0);
-    ExecutorInfo info =
-        new ExecutorInfo(
-            "h", 4, scala.collection.immutable.Map$.MODULE$.empty(), scala.collection.immutable.Map$.MODULE$.empty());
-    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T + 100, "1", info));
-    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T + 200, "2", info));
+    driver.listener.onExecutorAdded(added(T + 100, "1", 4));
+    driver.listener.onExecutorAdded(added(T + 200, "2", 4));
     driver.listener.onExecutorRemoved(new SparkListenerExecutorRemoved(T + 300, "1", "lost"));
     driver.end(T + 400);
     is(values(driver.only("application_totals"), "core_ms", "cores_now"), (400 + 800 + 400) + " 4");
@@ -178,10 +190,7 @@ final class TotalsTest {
   void runningTasksAreBusyUntilTheirStageEnds() throws Exception {
     Driver driver = new Driver(1_000);
     StageInfo stage = driver.submit(0);
-    for (int index = 0; index < 2; index++) {
-      TaskInfo task = new TaskInfo(index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), false);
-      driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
-    }
+    startTasks(driver, 2);
     ended(driver, 0, 300, Success$.MODULE$, false, null);
     // The start of this task is missing.
     ended(driver, 3, 40, Success$.MODULE$, false, null);
@@ -201,15 +210,9 @@ final class TotalsTest {
   @Test
   void aLostEndOfATaskKeepsNoMoreThanAllCoresBusy() throws Exception {
     Driver driver = new Driver(0);
-    ExecutorInfo info =
-        new ExecutorInfo(
-            "h", 2, scala.collection.immutable.Map$.MODULE$.empty(), scala.collection.immutable.Map$.MODULE$.empty());
-    driver.listener.onExecutorAdded(new SparkListenerExecutorAdded(T, "e", info));
+    driver.listener.onExecutorAdded(added(T, "e", 2));
     driver.submit(0);
-    for (int index = 0; index < 100; index++) {
-      TaskInfo task = new TaskInfo(index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), false);
-      driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
-    }
+    startTasks(driver, 100);
     driver.end(T + 1_000);
     is(values(driver.only("application_totals"), "busy_ms", "core_ms"), "2000 2000");
   }
