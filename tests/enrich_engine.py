@@ -12,10 +12,11 @@ from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["Run", "chunks_of", "definition", "new_process", "rows_of"]
+__all__ = ["Run", "chunks_of", "definition", "end", "new_process", "rows_of"]
 
 _NUMBERS = itertools.count()
 _ROW_BYTES = 100
+_SECONDS = 10.0
 
 
 def definition(**changes: str) -> Definition:
@@ -61,7 +62,13 @@ def new_process() -> Iterator[None]:
     finally:
         used = process.exchange(previous)
         if used is not None:
-            used.close()
+            end(used)
+
+
+def end(used: process.Process) -> None:
+    """Close the resources of a worker process, and stop its loop."""
+    used.background.submit(used.resources.close_unused()).result(_SECONDS)
+    used.background.close(_SECONDS)
 
 
 class Run:

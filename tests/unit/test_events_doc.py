@@ -30,7 +30,7 @@ from spark_events.dispatch.telemetry import DeliveryCounters, account
 from spark_events.enrichment import Budget
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
-from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted
+from spark_events.enrichment.engine.statistics import EngineCounts, buckets, counted
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.deadlines.config import DeadlineConfig
@@ -234,7 +234,7 @@ def summed_up() -> list[Event]:
 
 def enriched() -> dict[str, Any]:
     """Build the event that the driver's Python process adds for an enriched batch."""
-    numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}, "limited": {"service": 0.1}}
+    numbers = counted(EngineCounts(), []) | {"latency": {buckets([0.01])[0]: 3}, "limited": {"service": 0.1}}
     report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
     budget = Budget(1000, cost=len, price_per_1000=0.002)
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None, budget)

@@ -71,7 +71,6 @@ class Admission:
         self._clock = clock
         self._noted = 0
         self._several = plan.batch_size is not None
-        self._warned = False
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
 
     @property
@@ -186,8 +185,7 @@ class Admission:
         share.spent(grant, answer, several=self._several)
         share.ended()
         self._counts.usage = share.used
-        if share.problem and not self._warned:
-            self._warned = True
+        if share.problem:
             text = f"Budget.usage failed ({share.problem}); the estimate counts instead: correct Budget.usage"
             self._counts.hints[text] = 1
 

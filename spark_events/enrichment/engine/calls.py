@@ -173,15 +173,10 @@ class GroupCall(Call):
         ``failure``.
         """
         own = self._failures
-        if not own or _distinguishing(own[0]) != _distinguishing(failure):
+        if not own or own[0] != failure:
             own = [failure] * len(self._positions)
         rest = ((batch, index, one) for (batch, index), one in zip(self._positions, own, strict=True))
         return [*self.answers, *rest]
-
-
-def _distinguishing(failure: RowFailure) -> tuple[str, str, str, int]:
-    """Return the fields that distinguish the failures of a call."""
-    return failure.kind, failure.type, failure.message, failure.attempts
 
 
 class Context:

@@ -45,6 +45,18 @@ class StoppedError(Exception):
     """Error: the run was cancelled with :meth:`Engine.cancel`."""
 
 
+class _Life(asyncio.Task[None]):
+    """Task of a run. Only the engine may cancel it, but user code may cancel all tasks of its loop."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Ignore a cancellation that does not come from the engine."""
+        return False
+
+    def end(self) -> None:
+        """Cancel the task."""
+        super().cancel()
+
+
 class Engine:
     """Concurrent calls of a function for every row, answered in row order by default.
 
@@ -100,7 +112,7 @@ class Engine:
         self._low = max(plan.window.max, plan.buffer_rows // 4)
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._life: _Life | None = None
         self._ending = False
         self._given_up = False
         self._ended = threading.Event()
@@ -247,7 +259,7 @@ class Engine:
             self._news.put(error)
 
     def _begin(self, process: Process) -> None:
-        self._life = asyncio.get_running_loop().create_task(self._live(process))
+        self._life = _Life(self._live(process), loop=asyncio.get_running_loop())
         self._life.add_done_callback(self._over)
 
     async def _live(self, process: Process) -> None:
@@ -257,24 +269,10 @@ class Engine:
         """
         plan, key = self._plan, self._definition.resource
         signals = Signals(self._low, self._notify, process.watch.beat, self._news.put)
-        try:
-            resource = await open_resource(plan, key, process.resources)
-        except asyncio.CancelledError:
-            if self._ending:
-                raise
-            self._uncancel()
-            resource = RowFailure(
-                "resource", "CancelledError", "other code on the event loop cancelled the opening of the resource"
-            )
+        resource = await open_resource(plan, key, process.resources)
         refusal = resource if isinstance(resource, RowFailure) else None
         if refusal is None:
             self._warn(process, shortcomings(resource, plan))
-        if self._ending:
-            # The run ended just after the resource was opened. In this case, asyncio.wait_for may return the resource
-            # and lose the cancellation.
-            if plan.resource is not None and refusal is None:
-                process.resources.release(key)
-            raise asyncio.CancelledError
         pool = self._assemble(process=process, resource=resource, signals=signals)
         try:
             if refusal is not None:
@@ -282,14 +280,7 @@ class Engine:
             pool.start()
             self._pool = pool
             self._notify()
-            while True:
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    # User code may cancel all tasks of its loop, but only the engine may end a run.
-                    if self._ending:
-                        raise
-                    self._uncancel()
+            await asyncio.Event().wait()
         finally:
             try:
                 await pool.stop()
@@ -305,19 +296,8 @@ class Engine:
             self._counts.hints[text] = 1
             process.warn_once(text)
 
-    def _uncancel(self) -> None:
-        uncancel = getattr(self._life, "uncancel", None)  # since Python 3.11
-        if uncancel is not None:
-            uncancel()
-
     def _over(self, life: asyncio.Task[None]) -> None:
-        if not life.cancelled():
-            error = life.exception()
-        elif self._ending:
-            error = None
-        else:
-            error = RuntimeError("other code on the event loop cancelled the enrichment before it began")
-        if error is not None:
+        if not life.cancelled() and (error := life.exception()) is not None:
             self._news.put(error)
         self._ended.set()
 
@@ -342,7 +322,7 @@ class Engine:
         # Cancel only once, because a second cancellation would end the wait for the calls.
         if self._life is not None and not self._ending:
             self._ending = True
-            self._life.cancel()
+            self._life.end()
 
     def _end(self) -> None:
         if self._ask_to_end() and not self._ended.wait(_STOP_SECONDS):

@@ -26,7 +26,7 @@ _LONGEST_MESSAGE = 500
 # URLs may contain tokens in the query and credentials before the host, and failures are written to logs and tables. The
 # pattern limits the length of the scheme; otherwise the search would take quadratic time.
 _SECRETS = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^\s/@'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^\s/?#'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
 )
 
 
@@ -48,7 +48,7 @@ class RowFailure:
     type: str
     message: str
     attempts: int = 0
-    elapsed: float = 0.0
+    elapsed: float = dataclasses.field(default=0.0, compare=False)
     retryable: bool = False
     where: str = ""
 

@@ -48,7 +48,8 @@ class JobShare:
     Attributes:
         lacking: the limit that delays calls, or ""; reported in the statistics.
         used: sum of the usage of answered attempts; the estimate replaces an unknown usage.
-        problem: the reason why the usage of an answer is unknown; "" if every usage is known.
+        problem: the reason why the usage of an answer is unknown, for the first such answer; "" if every usage is
+            known.
     """
 
     def __init__(self, limits: JobLimits, budget: Budget | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -147,7 +148,8 @@ class JobShare:
                 if not 0 <= used < math.inf:
                     raise ValueError(f"{used!r} is not a finite number of 0 or more")
             except Exception as error:
-                used, self.problem = sum(grant.costs), f"{type_of(error)}: {error}"
+                used = sum(grant.costs)
+                self.problem = self.problem or f"{type_of(error)}: {error}"
         self.used += used
         self._correct(grant, used)
 

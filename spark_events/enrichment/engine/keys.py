@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
 
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.feed import Feed, Settle, Taken
 
-__all__ = ["HotKey", "HotKeys", "KeyedQueues"]
+__all__ = ["HotKeys", "KeyedQueues"]
 
 #: A key with fewer rows than this is never reported as hot, whatever the number of calls in flight.
 _LEAST_HOT = 20
@@ -98,18 +97,6 @@ def _skipped() -> RowFailure:
     return RowFailure("skipped", "SkippedError", "not called: an earlier row of the same key has no answer")
 
 
-class HotKey(NamedTuple):
-    """Key whose rows limit the speed of the batch.
-
-    Attributes:
-        key: the key.
-        rows: a lower bound of its number of rows.
-    """
-
-    key: Hashable
-    rows: int
-
-
 class HotKeys:
     """Counter of rows per key in bounded memory (Misra-Gries algorithm).
 
@@ -138,8 +125,8 @@ class HotKeys:
             # Each of these rounds subtracts one row from every counter, so there are at most rows / room rounds.
             self._counts = {other: number - 1 for other, number in counts.items() if number > 1}
 
-    def hot(self) -> list[HotKey]:
-        """Return some of the hot keys, the hottest key first."""
+    def hot(self) -> list[tuple[Hashable, int]]:
+        """Return some of the hot keys with a lower bound of their rows, the hottest key first."""
         least = max(_LEAST_HOT, 2 * self.rows / self._width)
-        found = [HotKey(key, rows) for key, rows in self._counts.items() if rows >= least]
-        return sorted(found, key=lambda one: -one.rows)[:_MOST_NAMED]
+        found = [(key, rows) for key, rows in self._counts.items() if rows >= least]
+        return sorted(found, key=lambda one: -one[1])[:_MOST_NAMED]

@@ -5,7 +5,6 @@ The state belongs to this module, because Spark recreates the globals of ``__mai
 
 from __future__ import annotations
 
-import atexit
 import gc
 import logging
 import os
@@ -92,15 +91,9 @@ class Process:
             self._warned.add(text)
             _LOG.warning("%s", text)
 
-    def close(self) -> None:
-        """Close the resources, then the loop."""
-        self.close_resources(used=True)
-        self.watch.close()
-        self.background.close(_CLOSING_SECONDS)
-
-    def close_resources(self, *, used: bool) -> None:
-        """Close the resources that no task uses, or all; a later task opens its resource again."""
-        closing = self.background.submit(self.resources.close(used=used))
+    def close_unused(self) -> None:
+        """Close the resources that no task uses; a later task opens its resource again."""
+        closing = self.background.submit(self.resources.close_unused())
         try:
             closing.result(_CLOSING_SECONDS)
         except Exception as error:
@@ -161,14 +154,7 @@ def close_unused() -> None:
     with _lock:
         process = _process
     if process is not None:
-        process.close_resources(used=False)
-
-
-def _close() -> None:
-    """Close the state at interpreter exit. Spark's workers exit without calling this function."""
-    process = exchange(None)
-    if process is not None:
-        process.close()
+        process.close_unused()
 
 
 def _forget() -> None:
@@ -178,5 +164,4 @@ def _forget() -> None:
     _process = None
 
 
-atexit.register(_close)
 os.register_at_fork(after_in_child=_forget)

@@ -18,7 +18,7 @@ from typing import Any
 from spark_events.enrichment.engine.attempts import back_off
 from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
 from spark_events.enrichment.engine.frames import where_raised
-from spark_events.enrichment.engine.verdicts import judge
+from spark_events.enrichment.engine.verdicts import verdict_on
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 from spark_events.enrichment.signature import name_of
@@ -133,8 +133,11 @@ class Resources:
             holder.idle.cancel()
             holder.idle = None
         try:
-            # Shield the wait, because other tasks may be waiting for the same resource.
-            return await asyncio.wait_for(asyncio.shield(holder.opened), timeout)
+            # wait() cancels nothing, because other tasks may be waiting for the same resource.
+            done, _ = await asyncio.wait({holder.opened}, timeout=timeout)
+            if not done:
+                raise asyncio.TimeoutError
+            return holder.opened.result()
         except BaseException:
             holder.users -= 1
             if not holder.users and self._holders.get(key) is holder:
@@ -163,14 +166,10 @@ class Resources:
         for name in idle[: max(0, len(idle) - _MOST_IDLE)]:
             self._drop(name)
 
-    async def close(self, *, used: bool = True) -> None:
-        """Close resources, and wait for a bounded time until they are closed.
-
-        Args:
-            used: whether to also close resources that tasks use.
-        """
+    async def close_unused(self) -> None:
+        """Close the resources that no task uses, and wait for a bounded time until they are closed."""
         for key, holder in list(self._holders.items()):
-            if used or not holder.users:
+            if not holder.users:
                 self._drop(key)
         left: set[asyncio.Task[None]] = set()
         if self._closing:
@@ -221,7 +220,8 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
             if isinstance(error, (TimeoutError, asyncio.TimeoutError)) and not str(error):
                 failed = TimeoutError(f"not open within {plan.timeout} s (timeout)")
         try:
-            is_over = not judge(failed, plan.retry).retryable
+            failed, verdict = verdict_on(failed, plan.retry)
+            is_over = not verdict.retryable
         except BaseException as broken:
             # The user's `on` raised an error. An uncaught SystemExit would end the loop.
             failed, is_over = broken, True

@@ -8,19 +8,17 @@ cost more than all other work of the engine.
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 import threading
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.keys import HotKey
 
-__all__ = ["EngineCounts", "bucket", "buckets", "counted", "merged", "middle", "quantile", "summary"]
+__all__ = ["EngineCounts", "buckets", "counted", "merged", "middle", "quantile", "summary"]
 
 
 _FIRST = 3 if sys.byteorder == "little" else 0
@@ -28,13 +26,8 @@ _SHORTS = 4
 _REST_BITS = 48
 
 
-def bucket(seconds: float) -> int:
-    """Return the bucket number of a duration; a longer duration never has a lower number."""
-    return int(struct.unpack(">H", struct.pack(">d", seconds)[:2])[0])
-
-
 def buckets(durations: Sequence[float]) -> list[int]:
-    """Return the bucket number of each duration."""
+    """Return the bucket number of each duration; a longer duration never has a lower number."""
     shorts = memoryview(array("d", durations)).cast("B").cast("H")
     return shorts[_FIRST::_SHORTS].tolist()
 
@@ -45,16 +38,14 @@ def middle(number: int) -> float:
     return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
 
 
-def quantile(counts: Mapping[int, int], share: float) -> float:
-    """Return the latency in seconds at a quantile, for example 0.99; 0 if there were no calls."""
-    total = sum(counts.values())
-    wanted = max(1, math.ceil(total * share))
-    seen = 0
-    for number in sorted(counts):
-        seen += counts[number]
-        if seen >= wanted:
-            return middle(number)
-    return 0.0
+def quantile(weights: Mapping[int, float], share: float) -> int:
+    """Return the smallest key whose weight, with that of all smaller keys, reaches a share; 0 without keys."""
+    left = share * sum(weights.values())
+    for key in sorted(weights):
+        left -= weights[key]
+        if left <= 0:
+            return key
+    return 0
 
 
 #: Assigning this many durations to buckets takes a fraction of a millisecond, during which every call waits.
@@ -167,7 +158,7 @@ _PEAKS = ("peak_in_flight", "buffer_rows", "buffer_bytes")
 _TALLIES = (*_SAME_TALLIES, "latency", "hot_keys")
 
 
-def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
+def counted(counts: EngineCounts, hot: Sequence[tuple[Hashable, int]]) -> dict[str, Any]:
     """Return the counters of one engine; durations are in seconds.
 
     While the engine runs, the values are read at nearly the same time. ``latency`` contains the number of attempts by
@@ -205,27 +196,18 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
     """Return counts, and durations in milliseconds, for messages and events."""
     latency, windows = numbers["latency"], numbers["windows"]
+    p50, p99 = (1000 * middle(quantile(latency, share)) if latency else 0.0 for share in (0.5, 0.99))
     return {
         **{name: numbers[name] for name in _SUMS if name not in ("slot_wait", "usage")},
         "failures": sum(numbers["failures"].values()),
         "peak_in_flight": numbers["peak_in_flight"],
-        "latency.p50_ms": quantile(latency, 0.5) * 1000,
-        "latency.p99_ms": quantile(latency, 0.99) * 1000,
+        "latency.p50_ms": p50,
+        "latency.p99_ms": p99,
         "window.min": min(windows, default=0),
-        "window.median": _median(windows),
+        "window.median": quantile(windows, 0.5),
         "window.max": max(windows, default=0),
         "at_limit_ms": round(
             1000 * sum(spent for cause, spent in numbers["limited"].items() if cause not in ("upstream", "processor"))
         ),
         "slot_wait.mean_ms": numbers["slot_wait"] / numbers["calls"] * 1000 if numbers["calls"] else 0.0,
     }
-
-
-def _median(weights: Mapping[int, float]) -> int:
-    """Return the weighted median of the keys; 0 if there are none."""
-    half = sum(weights.values()) / 2
-    for value in sorted(weights):
-        half -= weights[value]
-        if half <= 0:
-            return value
-    return 0

@@ -15,7 +15,7 @@ from spark_events.enrichment.engine.client_errors import DOWN, FINAL, SILENT, Ve
 from spark_events.enrichment.engine.rate_headers import lower_case, moment, number, pause_in, reported_limits
 from spark_events.enrichment.settings import Retry
 
-__all__ = ["LONGEST_PAUSE", "InvalidAnswerError", "NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
+__all__ = ["LONGEST_PAUSE", "InvalidAnswerError", "NotAcceptedError", "Verdict", "judge", "verdict_on"]
 
 
 class NotAcceptedError(Exception):
@@ -55,27 +55,20 @@ _NETWORK_ERRNOS = {
 
 
 def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException, Verdict]:
-    """Return the decisive exception of an attempt's error, and its verdict."""
-    error = essence_of(error, retry)
-    return error, judge(error, retry)
+    """Return the decisive exception of an attempt's error, and its verdict.
 
-
-def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
-    """Return the decisive exception of an exception group, or any other error unchanged.
-
-    ``asyncio.TaskGroup``, for example, raises exception groups. The decisive exception is the first permanent
-    exception, otherwise the first exception with a retry time, otherwise the first exception. If the user's ``on``
-    accepts the group itself for a retry, the group is returned.
+    ``asyncio.TaskGroup``, for example, raises exception groups. The decisive exception of a group is its first
+    permanent exception, otherwise the first exception with a retry time, otherwise the first exception. If the user's
+    ``on`` accepts the group itself for a retry, the group decides. Any other error decides itself.
     """
-    if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
-        return error
-    if retry is not None and retry.on is not None and judge(error, retry).retryable:
-        return error
+    verdict = judge(error, retry)
+    is_wanted = retry is not None and retry.on is not None and verdict.retryable
+    if is_wanted or not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
+        return error, verdict
     parts: tuple[BaseException, ...] = error.exceptions  # type: ignore[attr-defined]
-    inner = [essence_of(part, retry) for part in parts]
-    verdicts = [judge(one, retry) for one in inner]
-    final = (one for one, verdict in zip(inner, verdicts, strict=True) if not verdict.retryable)
-    delayed = (one for one, verdict in zip(inner, verdicts, strict=True) if verdict.retry_after is not None)
+    inner = [verdict_on(part, retry) for part in parts]
+    final = (pair for pair in inner if not pair[1].retryable)
+    delayed = (pair for pair in inner if pair[1].retry_after is not None)
     return next(final, next(delayed, inner[0]))
 
 

@@ -43,7 +43,6 @@ class Watch:
         self._looks = 0
         self._listeners: set[OnBlocked] = set()
         self._wanted = threading.Event()
-        self._closed = False
         self._named: set[str] = set()
         self._thread: threading.Thread | None = None
 
@@ -66,19 +65,12 @@ class Watch:
         """Record that the loop is running."""
         self._beat = time.monotonic()
 
-    def close(self) -> None:
-        """Stop the thread."""
-        self._closed = True
-        self._wanted.set()
-
     def _run(self) -> None:
         while True:
             if not self._wanted.is_set():
                 # Drop the frame, because it references the call's objects.
                 self._entry = None
             self._wanted.wait()
-            if self._closed:
-                return
             time.sleep(_LOOK_SECONDS)
             self._look()
 

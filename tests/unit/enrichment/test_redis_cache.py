@@ -272,7 +272,7 @@ def test_a_store_may_take_two_seconds_to_open_or_the_timeout(timeout: float, err
         cache.look_up(batch, [0])
         await looked_up.wait()
         await cache.close(flush=True)
-        await resources.close()
+        await resources.close_unused()
 
     virtual_time.run(access())
     assert counts.cache_errors == errors

@@ -15,7 +15,7 @@ from enrich_engine import Run, chunks_of
 from fakes import eventually
 from virtual_engine import VirtualRun, virtual_now
 
-from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.failure import RowFailure, message_of
 from spark_events.enrichment.settings import Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
@@ -381,6 +381,19 @@ def test_no_attempt_follows_the_end_of_the_run() -> None:
     eventually(lambda: begun)
     answers.close()
     assert begun == [1]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://joe:p@ss@db.example:5432/users", "postgresql://db.example:5432/users"),
+        ("https://api.example?mail=a@b.example", "https://api.example"),
+        ("https://api.example/a@b", "https://api.example/a@b"),
+    ],
+)
+def test_a_password_may_contain_an_at_sign(url: str, shown: str) -> None:
+    """Everything before the last @ of the host part is removed. Regression: the rest of the password was shown."""
+    assert message_of(ValueError(f"cannot open {url} now")) == f"cannot open {shown} now"
 
 
 def test_messages_have_no_secrets_of_urls() -> None:

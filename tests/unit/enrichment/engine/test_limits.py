@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run, chunks_of, definition, new_process
+from enrich_engine import Run, chunks_of, definition, end, new_process
 from lateness import Witness
 from virtual_engine import VirtualRun, virtual_now
 
@@ -147,7 +147,7 @@ def test_consecutive_tasks_are_spaced_in_any_processes(processes: int) -> None:
             assert_not_early(times[before:], start + 0.05, 0.05)
         process.exchange(None)
     for worker in workers:
-        worker.close()
+        end(worker)
 
 
 def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from enrich_engine import new_process
+from enrich_engine import end, new_process
 
 from spark_events.enrichment.engine import process
 
@@ -47,7 +47,7 @@ def test_later_garbage_is_collected_even_after_a_blocked_loop() -> None:
     del knot
     gc.collect()
     assert later() is None
-    first.close()
+    end(first)
 
 
 @pytest.mark.usefixtures("_before_the_first_task")
@@ -55,10 +55,10 @@ def test_a_close_that_fails_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: p
     """If the resources cannot be closed, the task does not fail, and the log names the resources."""
     mine = process.current_process()
 
-    async def fails(*, used: bool) -> None:
+    async def fails() -> None:
         raise OSError
 
-    monkeypatch.setattr(mine.resources, "close", fails)
+    monkeypatch.setattr(mine.resources, "close_unused", fails)
     process.close_unused()
     (message,) = caplog.messages
     assert message.startswith("closing did not end within 5 s (OSError): resource ")

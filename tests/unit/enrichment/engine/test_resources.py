@@ -55,6 +55,17 @@ def test_a_resource_is_opened_once_for_many_tasks() -> None:
     assert Run(use, resource=opener).of([1]) == ["resource 2"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups are new in Python 3.11")
+def test_an_exception_group_of_temporary_errors_is_retried() -> None:
+    """Opening is retried after an exception group like a call. Regression: a group was a permanent error."""
+    group = ExceptionGroup  # type: ignore[name-defined,unused-ignore]  # noqa: F821
+    opener = Opener(group("tasks", [ConnectionResetError("down")]))
+    assert Run(use, resource=opener, retry=AT_ONCE).of([1]) == ["resource 2"]
+    wrong = Opener(group("tasks", [ConnectionResetError("down"), KeyError("name")]))
+    (failure,) = Run(use, resource=wrong, retry=AT_ONCE).of([1])
+    assert (failure.type, wrong.opened) == ("KeyError", 1)
+
+
 def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
     """If a resource fails to open, every row fails without a call. The message contains the resource and the reason."""
     called: list[int] = []
@@ -189,7 +200,8 @@ def test_a_close_that_hangs_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         resources = Resources(closing_seconds=0.02)
         for key, opener in (("a", Opener()), ("b", sticky)):
             await resources.acquire(key, opener, 1)
-        await resources.close()
+            resources.release(key)
+        await resources.close_unused()
 
     current_process().background.submit(scenario()).result(10)
     (message,) = [one for one in caplog.messages if one.startswith("closing did not end")]
@@ -208,7 +220,7 @@ def test_the_number_of_idle_resources_is_limited() -> None:
             await resources.acquire(str(number), opener, 1)
             resources.release(str(number))
         kept = len(resources._holders)
-        await resources.close()
+        await resources.close_unused()
         assert opener.closed == 40
         return kept
 
@@ -229,7 +241,7 @@ def test_alternating_enrichments_keep_their_resources() -> None:
 
 
 def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
-    """At process exit, atexit closes a resource on the loop, in the task that opened it."""
+    """At process exit, the loop cancels the task that holds a resource, which closes the resource."""
     program = """
         import contextlib, sys
         sys.path.insert(0, "tests")
@@ -238,8 +250,10 @@ def test_a_resource_is_closed_at_the_end_of_the_process() -> None:
         @contextlib.asynccontextmanager
         async def resource():
             print("open")
-            yield 5
-            print("closed")
+            try:
+                yield 5
+            finally:
+                print("closed")
 
         async def fn(row, ctx):
             return ctx.resource

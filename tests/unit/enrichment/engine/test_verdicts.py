@@ -18,7 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spark_events.enrichment.engine.client_errors import Verdict
-from spark_events.enrichment.engine.verdicts import essence_of, judge
+from spark_events.enrichment.engine.verdicts import judge, verdict_on
 from spark_events.enrichment.settings import Retry
 
 RETRY = Retry()
@@ -217,16 +217,16 @@ def test_without_a_retry_policy_failures_are_still_classified() -> None:
 def test_a_permanent_exception_decides_for_its_group() -> None:
     """A permanent exception makes its group permanent. The failure reports this exception, not the group."""
     down, mistake = ConnectionResetError("down"), KeyError("name")
-    assert essence_of(down, RETRY) is down
-    assert essence_of(Group(down, TimeoutError()), RETRY) is down
-    assert essence_of(Group(down, Group(TimeoutError(), mistake)), RETRY) is mistake
-    assert essence_of(Group(down, mistake), None) is down
+    assert verdict_on(down, RETRY)[0] is down
+    assert verdict_on(Group(down, TimeoutError()), RETRY)[0] is down
+    assert verdict_on(Group(down, Group(TimeoutError(), mistake)), RETRY)[0] is mistake
+    assert verdict_on(Group(down, mistake), None)[0] is down
     busy = httpx_status(429, **{"Retry-After": "3"})
-    assert essence_of(Group(down, busy), RETRY) is busy
+    assert verdict_on(Group(down, busy), RETRY)[0] is busy
     group = Group(down)
-    assert essence_of(group, Retry(on=(Group,))) is group
-    assert essence_of(group, Retry(on=lambda error: isinstance(error, Group))) is group
-    assert essence_of(group, Retry(on=(OSError,))) is down
+    assert verdict_on(group, Retry(on=(Group,)))[0] is group
+    assert verdict_on(group, Retry(on=lambda error: isinstance(error, Group)))[0] is group
+    assert verdict_on(group, Retry(on=(OSError,)))[0] is down
 
 
 @pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
@@ -234,4 +234,4 @@ def test_an_exception_named_like_a_group_is_not_a_group(parts: Any) -> None:
     """An exception that only has the name of a group is not a group, because its attributes may have any type."""
     error = ValueError("x")
     error.exceptions = parts  # type: ignore[attr-defined]
-    assert essence_of(error, RETRY) is error
+    assert verdict_on(error, RETRY)[0] is error
