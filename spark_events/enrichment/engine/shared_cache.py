@@ -97,6 +97,7 @@ class SharedCache:
         self._pause = pause
         self._lookups: deque[tuple[RowBatch, list[int]]] = deque()
         self._pending: dict[str, bytes] = {}
+        self._writing: dict[str, bytes] = {}
         self._tasks: dict[Callable[[], Any], asyncio.Task[None]] = {}
         self._closing = False
 
@@ -167,15 +168,18 @@ class SharedCache:
         except Exception as error:
             self._failed("a request has no key", error)
             return {}
-        values = await self._bounded("reading", lambda: self._store.get_many(keys))
-        if values is None:
-            return {}
-        if not isinstance(values, Sequence) or len(values) != len(keys):
+        # Answers that are not in the store yet.
+        late = {**self._writing, **self._pending}
+        stored: dict[str, bytes | None] = {key: late[key] for key in keys if key in late}
+        rest = [key for key in keys if key not in stored]
+        values = await self._bounded("reading", lambda: self._store.get_many(rest)) if rest else []
+        if isinstance(values, Sequence) and len(values) == len(rest):
+            stored.update(zip(rest, values, strict=True))
+        elif values is not None:
             self._failed("reading", TypeError("get_many must return one value for each key"))
-            return {}
         found: dict[int, Any] = {}
-        for index, value in zip(indices, values, strict=True):
-            if value is not None:
+        for index, key in zip(indices, keys, strict=True):
+            if (value := stored.get(key)) is not None:
                 try:
                     found[index] = codec.decode(value)
                 except Exception as error:
@@ -185,11 +189,12 @@ class SharedCache:
     async def _write(self) -> None:
         while self._pending:
             keys = list(itertools.islice(self._pending, _MOST_WRITTEN))
-            answers = {key: self._pending.pop(key) for key in keys}
+            self._writing = answers = {key: self._pending.pop(key) for key in keys}
             # Only lookups open the store, because one of two concurrently opened stores would never be closed.
             if self._store is not None and not self._is_paused:
                 writing = functools.partial(self._store.set_many, answers, self._cache.ttl)
                 await self._bounded("writing", writing)
+            self._writing = {}
 
     @property
     def _is_paused(self) -> bool:
