@@ -280,7 +280,7 @@ def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
-    """If a receiver has a limit of 1 MiB, the reporter halves requests of 4 MiB and keeps the smaller size."""
+    """If a receiver has a limit of 1 MiB, the reporter halves requests of 4 MiB."""
     with (
         Collector(tmp_path, most_mib=1) as collector,
         delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
