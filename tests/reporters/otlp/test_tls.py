@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 from fakes import event
 
-from reporters.otlp.sending import BOTH, config, send, verdict
+from reporters.otlp.sending import BOTH, HTTP, config, send, verdict
 from reporters.peers.otlp import Collector
 from spark_events.errors import TransientError
+from spark_events.reporters.otlp.target import target
 
 
 class Certificates:
@@ -74,6 +76,13 @@ def test_a_certificate_that_does_not_match_is_logged(
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, TransientError)
     assert re.search(message, str(refusal)), refusal
+
+
+def test_a_client_certificate_does_not_change_the_trusted_authorities(certificates: Certificates) -> None:
+    """Without own authorities, HTTP trusts those of httpx, with and without a client certificate."""
+    certificate, key = certificates.issued("driver")
+    made = target(config(HTTP, "https://127.0.0.1:9", client_certificate=certificate, client_key=key), {})
+    assert made.context().get_ca_certs() == httpx.create_ssl_context().get_ca_certs()
 
 
 @pytest.mark.parametrize("protocol", BOTH)
