@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, options, secret, text
+from spark_events.reporters.http.config import pem_file
 
 #: Keys that are not settings of librdkafka.
 _OF_REPORTER = frozenset({"topic", "key", "properties"})
@@ -83,14 +84,10 @@ class KafkaConfig:
     )
     username: str | None = option("sasl.username", text("a name"), None, doc="Name for the login.")
     password: Secret | None = option("sasl.password", secret, None, doc="The password of the login.")
-    ca: str | None = option(
-        "ssl.ca.location", text("the path of a PEM file"), None, doc="PEM file of the trusted certificate authorities."
-    )
-    certificate: str | None = option(
-        "ssl.certificate.location", text("the path of a PEM file"), None, doc="A client certificate."
-    )
+    ca: str | None = option("ssl.ca.location", pem_file, None, doc="PEM file of the trusted certificate authorities.")
+    certificate: str | None = option("ssl.certificate.location", pem_file, None, doc="A client certificate.")
     private_key: str | None = option(
-        "ssl.key.location", text("the path of a PEM file"), None, doc="PEM file of the client certificate's key."
+        "ssl.key.location", pem_file, None, doc="PEM file of the client certificate's key."
     )
     key_password: Secret | None = option(
         "ssl.key.password", secret, None, doc="Password of the client certificate's key."

@@ -78,8 +78,12 @@ def test_a_certificate_that_does_not_match_is_logged(
     assert re.search(message, str(refusal)), refusal
 
 
-def test_a_client_certificate_does_not_change_the_trusted_authorities(certificates: Certificates) -> None:
+def test_a_client_certificate_does_not_change_the_trusted_authorities(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without own authorities, HTTP trusts those of httpx, with and without a client certificate."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
     certificate, key = certificates.issued("driver")
     made = target(config(HTTP, "https://127.0.0.1:9", client_certificate=certificate, client_key=key), {})
     assert made.context().get_ca_certs() == httpx.create_ssl_context().get_ca_certs()
