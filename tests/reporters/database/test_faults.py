@@ -375,13 +375,13 @@ def test_a_failed_upgrade_changes_nothing(database: Database, monkeypatch: pytes
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
     database.query("UPDATE spark_events_schema SET version = 3")
-    with monkeypatch.context() as patch, Running("database", {**database.settings, **IMPATIENT}) as running:
-        patch.setattr(views, "definitions", lambda dialect: ["CREATE VIEW spark_events_runs AS SELECT nothing"])
+    monkeypatch.setattr(views, "definitions", lambda dialect: ["CREATE VIEW spark_events_runs AS nonsense"])
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.put([event(1)])
         running.await_failures()
         assert database.query("SELECT version FROM spark_events_schema")[0][0] == 3
         assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
-        patch.undo()
+        monkeypatch.undo()
         running.deliver()
         assert running.counters.delivered == 1
     assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
