@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,12 +57,10 @@ _LONGEST = 36_500 * _SECONDS["d"]
 _WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
 
-def _duration(text: str) -> float:
+def _duration(text: str, is_positive: bool = False) -> float:
     match = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", text)
-    if match is None:
-        raise ValueError
-    seconds = int(match[1]) * _SECONDS[match[2]]
-    if seconds > _LONGEST:
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else -1.0
+    if not 0 <= seconds <= _LONGEST or (is_positive and not seconds):
         raise ValueError
     return seconds
 
@@ -77,15 +76,10 @@ def _format_duration(seconds: float) -> str:
 duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration)
 
 
-def _positive_duration(text: str) -> float:
-    seconds = _duration(text)
-    if seconds <= 0:
-        raise ValueError
-    return seconds
-
-
 #: Duration greater than zero.
-positive_duration: Kind[float] = Kind(f"a whole number above 0 {_WITH_UNIT}", _positive_duration, _format_duration)
+positive_duration: Kind[float] = Kind(
+    f"a whole number above 0 {_WITH_UNIT}", partial(_duration, is_positive=True), _format_duration
+)
 
 
 def _text(value: str) -> str:

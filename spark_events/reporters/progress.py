@@ -46,52 +46,30 @@ class BatchProgress:
     async def deliver(self, send: Callable[[Sequence[Event]], Awaitable[tuple[int, str]]]) -> None:
         """Send the remaining parts in order; halve a part that the destination refuses.
 
+        A single refused event is rejected. A part is also rejected if the bisection limit is reached, unless the part
+        is too large.
+
         Args:
             send: sends one part, and returns the number of rejected events and the reason. If it raises another error
                 than :class:`RefusedError`, the next attempt continues with this part.
 
         Raises:
-            PermanentError: events were rejected.
+            PermanentError: events were rejected; the message states how many, and the last reason.
         """
         while self.left:
+            part = self.left[-1]
             try:
-                rejected, reason = await send(self.left[-1])
-            except TooLargeError as error:
-                self.too_large(str(error))
+                rejected, reason = await send(part)
             except RefusedError as error:
-                self.refused(str(error))
-            else:
-                self.done(rejected, reason)
-        self.end()
-
-    def done(self, rejected: int = 0, reason: str = "") -> None:
-        """Remove the next part, because it was delivered or rejected."""
-        self.left.pop()
-        self._rejected += rejected
-        self._reason = reason or self._reason
-
-    def too_large(self, reason: str) -> None:
-        """Halve the next part; reject a single event that is too large."""
-        part = self.left[-1]
-        if len(part) == 1:
-            self.done(1, reason)
-        else:
-            self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
-
-    def refused(self, reason: str) -> None:
-        """Bisect the refused part to find the bad event; at the bisection limit, reject the part."""
-        if self._halvings < _MOST_HALVINGS:
-            self._halvings += 1
-            self.too_large(reason)
-        else:
-            self.done(len(self.left[-1]), reason)
-
-    def end(self) -> None:
-        """Finish the batch.
-
-        Raises:
-            PermanentError: when events were rejected; the message states how many, and the last reason.
-        """
+                is_too_large = isinstance(error, TooLargeError)
+                if len(part) > 1 and (is_too_large or self._halvings < _MOST_HALVINGS):
+                    self._halvings += 0 if is_too_large else 1
+                    self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
+                    continue
+                rejected, reason = len(part), str(error)
+            self.left.pop()
+            self._rejected += rejected
+            self._reason = reason or self._reason
         if self._rejected:
             text = f"the destination refused {self._rejected} of {len(self._ids)} events: {self._reason}"
             raise PermanentError(text, self._rejected)

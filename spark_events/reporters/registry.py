@@ -91,9 +91,6 @@ def _rejects(function: Any, *arguments: Any) -> bool:
         inspect.signature(function).bind(*arguments)
     except TypeError:
         return True
-    except ValueError:
-        # Some functions written in C have no signature to inspect.
-        return False
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -45,7 +44,7 @@ def row_of(event: Event) -> dict[str, Any]:
     event = _storable(event)
     known = event.attributes
     return {
-        "event_id": _identifier(event.event_id),
+        "event_id": event.event_id,
         "sequence": event.sequence,
         "observed_ts_millis": event.observed_ts_millis,
         "observed_at": _moment(event.observed_ts_millis),
@@ -77,14 +76,6 @@ def _storable(event: Event) -> Event:
 
 def _visible(text: str) -> str:
     return text.replace("\0", "␀")
-
-
-def _identifier(text: str) -> str:
-    """Shorten an identifier, and add a hash so that it stays unique."""
-    if len(text) <= MOST_INDEXED:
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{text[: MOST_INDEXED - 1 - len(digest)]}…{digest}"
 
 
 def _moment(millis: int) -> datetime | None:

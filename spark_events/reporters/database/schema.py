@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -134,20 +134,15 @@ def reason(error: Exception) -> str:
     return f"{type(cause).__name__}: {line[:_MOST_REASON]}"
 
 
-Step: TypeAlias = Callable[[Connection], None]
-
 #: Key of the advisory lock, the same in every version: the letters "sparkevt" as a number.
 _LOCK = 0x737061726B657674
 
 
-def _replace_views(connection: Connection) -> None:
-    """Do nothing: the next version differs only in the views, which :func:`prepare` always recreates."""
-
-
-#: Oldest version that can be upgraded.
+#: Version of the tables and views. Views are recreated in an upgrade; a table that changes needs a step in
+#: :func:`prepare`.
+VERSION = 4
+#: Oldest version with the same tables.
 _OLDEST = 2
-#: Upgrade steps: ``STEPS[n]`` upgrades from version ``_OLDEST + n`` to the next. Never change a released step.
-STEPS: Sequence[Step] = (_replace_views, _replace_views)
 
 
 def version(connection: Connection) -> int:
@@ -158,7 +153,7 @@ def version(connection: Connection) -> int:
     return 0 if found is None else int(found)
 
 
-def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
+def prepare(connection: Connection) -> None:
     """Create or upgrade the tables and views within a transaction.
 
     An up-to-date schema is not changed, so the user needs no permission to change it. If several drivers start at the
@@ -168,43 +163,33 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     Raises:
         PermanentError: a newer spark-events has upgraded the tables, or their version is too old.
     """
-    if _is_done(connection, version(connection), steps):
+    if _is_done(connection, version(connection)):
         return
     if connection.dialect.name == "postgresql":
         # SQLite needs no lock here, because BEGIN IMMEDIATE already excludes other writers.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    found = version(connection)
-    if _is_done(connection, found, steps):
+    if _is_done(connection, version(connection)):
         return
     for name in reversed(views.NAMES):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
-    if found and _has_events(connection):
-        for step in steps[found - _OLDEST :]:
-            step(connection)
-    else:
-        METADATA.create_all(connection)
+    METADATA.create_all(connection)
     connection.execute(SCHEMA.delete())
-    connection.execute(SCHEMA.insert(), {"version": _OLDEST + len(steps)})
+    connection.execute(SCHEMA.insert(), {"version": VERSION})
     for definition in views.definitions(connection.dialect.name):
         # View definitions must not contain a percent sign, because psycopg would treat it as a placeholder.
         connection.exec_driver_sql(definition)
 
 
-def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
-    newest = _OLDEST + len(steps)
-    has_events = _has_events(connection)
+def _is_done(connection: Connection, found: int) -> bool:
+    has_events = inspect(connection).has_table(EVENTS.name)
     if has_events and 0 < found < _OLDEST:
         raise PermanentError(
             f"the tables in the database have version {found}, this release upgrades version {_OLDEST} and later: use "
             f"another database, or drop the table {EVENTS.name} with its views"
         )
-    if found > newest:
+    if found > VERSION:
         raise PermanentError(
-            f"the tables in the database have version {found}, this release supports version {newest}: upgrade "
+            f"the tables in the database have version {found}, this release supports version {VERSION}: upgrade "
             f"spark-events, or use another database"
         )
-    return found == newest and has_events
-
-
-def _has_events(connection: Connection) -> bool:
-    return inspect(connection).has_table(EVENTS.name)
+    return found == VERSION and has_events

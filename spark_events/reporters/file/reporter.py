@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -51,8 +51,8 @@ class FileReporter(Reporter):
 
     def open(self) -> None:
         self._reopen()
-        with self._locking():
-            self._try_lock()
+        self._try_lock()
+        self._unlock()
         if self._config.rotates and not self._has_locks:
             raise OSError(
                 errno.ENOLCK,
@@ -86,14 +86,16 @@ class FileReporter(Reporter):
         while True:
             if self._fd < 0:
                 self._reopen()
-            with self._locking():
-                is_locked = self._try_lock()
+            is_locked = self._try_lock()
+            try:
                 status = self._status()
                 if not is_locked and status is not None:
                     return False
                 if is_locked and status is not None and not self._rotate(status, len(data)):
                     self._write(status.st_size, data)
                     return True
+            finally:
+                self._unlock()
             # This driver or another process has rotated the file.
             self._reopen()
 
@@ -195,21 +197,15 @@ class FileReporter(Reporter):
         return is_free
 
     def _unlock(self) -> None:
+        """Release the lock, if this descriptor holds it."""
+        if not self._has_locks:
+            return
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError:
             # Ignore the error: the data is written and must not be written again. Closing the descriptor releases the
             # lock.
             self.close()
-
-    @contextlib.contextmanager
-    def _locking(self) -> Iterator[None]:
-        """Context manager that releases the lock on exit if the lock was acquired."""
-        try:
-            yield
-        finally:
-            if self._has_locks:
-                self._unlock()
 
     def close(self) -> None:
         # Clear the attribute before closing the descriptor, because another thread may receive the same descriptor

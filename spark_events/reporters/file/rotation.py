@@ -20,8 +20,6 @@ _LOG = logging.getLogger(__name__)
 _STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?:\.gz)?")
 _FORMAT = ".%Y%m%dT%H%M%S.%fZ"
 _LEAST = timedelta(microseconds=1)
-#: Last year that datetime can represent.
-_LAST_YEAR = 9999
 
 
 def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -> bool:
@@ -64,7 +62,7 @@ class Archive:
 
         Raises:
             OSError: when the file cannot be renamed.
-            OverflowError, ValueError: when ``now`` is outside the range of datetime.
+            OverflowError, ValueError: when the new file's time is outside the range of datetime.
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:
@@ -81,19 +79,14 @@ class Archive:
         return sorted(one for one in siblings if _STAMP.fullmatch(one.name[len(start) :]))
 
     def _last(self) -> datetime | None:
-        """Return the latest time among the file names, or None.
-
-        Names with the last representable year are ignored, because no later name could follow them.
-        """
+        """Return the latest time among the file names, or None."""
         # Ignore the error: if the folder cannot be listed, no file can be deleted, so the order of names does not
         # matter.
         with contextlib.suppress(OSError):
             for file in reversed(self.files()):
                 stamp = file.name[len(self._path.name) :].removesuffix(".gz")
                 with contextlib.suppress(ValueError):
-                    moment = datetime.strptime(stamp, _FORMAT).replace(tzinfo=timezone.utc)
-                    if moment.year < _LAST_YEAR:
-                        return moment
+                    return datetime.strptime(stamp, _FORMAT).replace(tzinfo=timezone.utc)
         return None
 
     def _named(self, moment: datetime) -> Path:

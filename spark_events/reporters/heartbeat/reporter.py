@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
@@ -13,7 +12,6 @@ from spark_events.config import choice, option
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.heartbeat.signals import FORMATS, Ping, Signal, signal_of
-from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.http.config import HttpConfig
 from spark_events.reporters.reporter import Reporter, load_extra
 
@@ -49,11 +47,11 @@ class HeartbeatReporter(Reporter):
 
     def __init__(self, config: HeartbeatReporterConfig) -> None:
         load_extra("httpx", "webhook")
-        from spark_events.reporters.http.post import Post, trust
+        from spark_events.reporters.http.post import post_to, trust
 
         self._url = config.url.reveal()
         self._request = FORMATS[config.format]
-        self._post: Post = Post(config, trust(config.tls_ca))
+        self._post: Post = post_to(config, trust(config.tls_ca))
         # Of the current batch: ids of the events whose pings the monitor has answered, and reasons of refused pings.
         self._sent: set[str] = set()
         self._refused: list[str] = []
@@ -79,11 +77,9 @@ class HeartbeatReporter(Reporter):
     async def _ping(self, request: Ping) -> None:
         headers = {"Content-Type": request.content_type}
         try:
-            answer = await asyncio.wait_for(self._post(request.body, headers, request.url), _PING_SECONDS)
+            await asyncio.wait_for(self._post.deliver(request.body, headers, request.url), _PING_SECONDS)
         except asyncio.TimeoutError:
             raise TransientError(f"no answer within {_PING_SECONDS:g} s") from None
-        if (error := verdict(answer.status, answer.retry_after, answer.excerpt, time.time())) is not None:
-            raise error
 
     async def close(self) -> None:
         await self._post.close()

@@ -6,7 +6,6 @@ Responses must also be searched for secrets: a 404 page quotes the path of the r
 from __future__ import annotations
 
 import base64
-import ipaddress
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -48,23 +47,7 @@ def proxy_for(url: str) -> str | None:
 def _is_excepted(host: str, port: int | None, found: dict[str, str]) -> bool:
     written = f"[{host}]" if ":" in host else host
     names = (host, written, f"{written}:{port}") if port else (host, written)
-    return any(proxy_bypass_environment(name, found) for name in names) or _is_in_a_network(host, found.get("no", ""))
-
-
-def _is_in_a_network(host: str, excepted: str) -> bool:
-    """Return whether the host is an address in one of the networks, such as ``10.0.0.0/8`` or ``fd00::/8``."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    for name in excepted.split(","):
-        try:
-            if address in ipaddress.ip_network(name.strip(), strict=False):
-                return True
-        except ValueError:
-            # This entry of NO_PROXY is a host name and not a network.
-            continue
-    return False
+    return any(proxy_bypass_environment(name, found) for name in names)
 
 
 #: Loggers of httpx and httpcore that print the URL and headers of each request.

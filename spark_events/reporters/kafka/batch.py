@@ -13,14 +13,14 @@ class Message:
     """Kafka message of one event, with its delivery state.
 
     Attributes:
-        sender: client whose buffer contains the message; None if the message was not sent.
+        is_sent: whether the client's buffer contains the message.
         is_answered: whether the message was delivered or refused.
         why: the reason for a refusal.
         error: error code of the last delivery attempt.
     """
 
     event: Event
-    sender: object = None
+    is_sent: bool = False
     is_answered: bool = False
     why: str | None = None
     error: int | None = None
@@ -42,15 +42,12 @@ class Batch:
 
     def unsent(self) -> Iterator[Message]:
         """Yield the messages to send, oldest first."""
-        return (message for message in self.messages if message.sender is None and not message.is_answered)
+        return (message for message in self.messages if not message.is_sent and not message.is_answered)
 
     @property
     def is_waiting(self) -> bool:
         """Return whether a message still lacks its delivery report."""
-        return any(
-            message.sender is not None and not message.is_answered and message.error is None
-            for message in self.messages
-        )
+        return any(message.is_sent and not message.is_answered and message.error is None for message in self.messages)
 
     @property
     def is_done(self) -> bool:
@@ -65,7 +62,7 @@ class Batch:
         """Mark every undelivered message as unsent."""
         for message in self.messages:
             if not message.is_answered:
-                message.sender = None
+                message.is_sent = False
                 message.error = None
 
     def refused(self) -> list[str]:

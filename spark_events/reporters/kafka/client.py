@@ -1,11 +1,10 @@
-"""Asynchronous client for librdkafka's producer, for use in one event loop."""
+"""Client for librdkafka's producer, for use in one event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -17,8 +16,8 @@ _LOG = logging.getLogger(f"{__name__}.librdkafka")
 #: Logger that discards librdkafka's messages: callbacks report the same errors, and librdkafka logs even a refused
 #: request as fatal.
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
-#: Time limit of one poll, in seconds. After an attempt is cancelled, its poll continues for up to this time.
-_POLL_SECONDS = 0.1
+#: Pause between polls without a delivery report, in seconds. A poll that waits would block the event loop.
+_POLL_SECONDS = 0.005
 #: Error codes for a refused message or request.
 ABOUT_MESSAGES = frozenset(
     {
@@ -78,16 +77,13 @@ class Client:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic
-        self._loop = asyncio.get_running_loop()
-        # Use one thread, so that delivery reports are handled one after another.
-        self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
         self._problem: str | None = None
         self._last_error = ""
         self._all_down = False
         self.is_broken = False
-        settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._on_error}
+        settings = {**config.of_librdkafka(), "error_cb": self._on_error}
         is_asked_for = not {"debug", "log_level"}.isdisjoint(name for name, _ in config.properties)
-        self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
+        self._producer = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
     def send(self, message: Message, key: bytes | None, value: bytes) -> None:
         """Enqueue a message; the delivery report later updates the message's fields.
@@ -96,37 +92,27 @@ class Client:
             BufferError: the producer's buffer is full.
             KafkaException: the producer refuses the message.
         """
-        assert self._producer is not None
         headers: list[tuple[str, str | bytes | None]] = [
             ("content-type", b"application/json"),
             ("event_id", message.event.event_id.encode("utf-8", "replace")),
         ]
-        # Set the sender first, because the polling thread may handle the delivery report before produce() returns.
-        message.sender = self
-        try:
-            self._producer.produce(
-                self._topic, value, key, headers=headers, on_delivery=functools.partial(self._reported, message)
-            )
-        except Exception:
-            message.sender = None
-            raise
+        self._producer.produce(
+            self._topic, value, key, headers=headers, on_delivery=functools.partial(self._reported, message)
+        )
+        message.is_sent = True
 
     @property
     def is_empty(self) -> bool:
         """Return whether the producer's buffer contains no undelivered message."""
-        return self._producer is None or len(self._producer) == 0
+        return len(self._producer) == 0
 
     async def poll(self) -> None:
-        """Wait up to 100 ms for delivery reports."""
-        await self._loop.run_in_executor(self._thread, self._poll, _POLL_SECONDS)
+        """Handle delivery reports; pause if there are none."""
+        await asyncio.sleep(0 if self._producer.poll(0) else _POLL_SECONDS)
 
-    def _poll(self, seconds: float) -> None:
-        if self._producer is not None:
-            self._producer.poll(seconds)
-
-    async def forget_problem(self) -> None:
+    def forget_problem(self) -> None:
         """Discard errors that occurred between batches; for example, brokers close idle connections."""
-        await self._loop.run_in_executor(self._thread, self._poll, 0)
+        self._producer.poll(0)
         self._problem = None
         self._all_down = False
 
@@ -139,8 +125,7 @@ class Client:
         if error is None:
             message.is_answered = True
             self._all_down = False
-        elif message.sender is self:
-            # Ignore the delivery report if the message now belongs to another client.
+        else:
             message.error = error.code()
 
     def _on_error(self, error: KafkaError) -> None:
@@ -160,13 +145,9 @@ class Client:
         elif self._all_down:
             self._problem = f"no broker reachable: {error.str()}"
 
-    async def close(self) -> None:
-        """Discard undelivered messages and stop the producer."""
-        await self._loop.run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
-
-    def _close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.purge()
-            producer.poll(0)
+    def close(self) -> None:
+        """Discard undelivered messages and stop the producer; the client cannot be used any more."""
+        self._producer.purge()
+        self._producer.poll(0)
+        # The producer refers to this object by its callbacks, so only deleting the attribute frees it at once.
+        del self._producer

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import Kind, Secret, choice, option, secret, text
+from spark_events.config import Kind, Secret, choice, option, options, secret, text
+from spark_events.reporters.http.config import pem_file
 
-#: Keys that ``properties`` must not set, because a guarantee depends on the key, or the key has a separate setting that
-#: hides its value.
-OWN = frozenset(
+#: Keys that are not settings of librdkafka.
+_OF_REPORTER = frozenset({"topic", "key", "properties"})
+#: Settings that the guarantees require.
+_REQUIRED = {
+    "enable.idempotence": True,
+    # Stop after a failed message, so that later messages do not overtake it.
+    "enable.gapless.guarantee": True,
+    # librdkafka retries in order and without a limit; the dispatcher decides when to stop.
+    "message.timeout.ms": 0,
+}
+#: Other names of required settings and of the reporter's own keys, and settings that would break a guarantee.
+_FORBIDDEN = frozenset(
     {
-        "bootstrap.servers",
         "metadata.broker.list",
-        "security.protocol",
-        "sasl.mechanism",
         "sasl.mechanisms",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.key.password",
-        "compression.type",
         "compression.codec",
-        "enable.idempotence",
-        "enable.gapless.guarantee",
-        "message.timeout.ms",
         "delivery.timeout.ms",
         "delivery.report.only.error",
         "transactional.id",
@@ -39,7 +36,7 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
         name, separator, content = part.partition("=")
         if not separator or not name.strip():
             raise ValueError("an entry has no =")
-        if name.strip() in OWN:
+        if name.strip() in {*_REQUIRED, *_FORBIDDEN, *(declared.key for declared in options(KafkaConfig))}:
             raise ValueError(
                 f"{name.strip()} must not be set in properties: use the reporter's own key, see"
                 " docs/reporters/kafka.md, or remove the setting"
@@ -87,14 +84,10 @@ class KafkaConfig:
     )
     username: str | None = option("sasl.username", text("a name"), None, doc="Name for the login.")
     password: Secret | None = option("sasl.password", secret, None, doc="The password of the login.")
-    ca: str | None = option(
-        "ssl.ca.location", text("the path of a PEM file"), None, doc="PEM file of the trusted certificate authorities."
-    )
-    certificate: str | None = option(
-        "ssl.certificate.location", text("the path of a PEM file"), None, doc="A client certificate."
-    )
+    ca: str | None = option("ssl.ca.location", pem_file, None, doc="PEM file of the trusted certificate authorities.")
+    certificate: str | None = option("ssl.certificate.location", pem_file, None, doc="A client certificate.")
     private_key: str | None = option(
-        "ssl.key.location", text("the path of a PEM file"), None, doc="PEM file of the client certificate's key."
+        "ssl.key.location", pem_file, None, doc="PEM file of the client certificate's key."
     )
     key_password: Secret | None = option(
         "ssl.key.password", secret, None, doc="Password of the client certificate's key."
@@ -105,16 +98,11 @@ class KafkaConfig:
 
     def of_librdkafka(self) -> dict[str, object]:
         """Return the settings for librdkafka, including those that the guarantees require."""
-        given = {
-            "security.protocol": self.security,
-            "compression.type": self.compression,
-            "sasl.mechanism": self.mechanism,
-            "sasl.username": self.username,
-            "sasl.password": None if self.password is None else self.password.reveal(),
-            "ssl.ca.location": self.ca,
-            "ssl.certificate.location": self.certificate,
-            "ssl.key.location": self.private_key,
-            "ssl.key.password": None if self.key_password is None else self.key_password.reveal(),
+        keys = {declared.key: getattr(self, declared.field) for declared in options(KafkaConfig)}
+        own = {
+            key: value.reveal() if isinstance(value, Secret) else value
+            for key, value in keys.items()
+            if value is not None and key not in _OF_REPORTER
         }
         return {
             "client.id": "spark-events",
@@ -130,10 +118,6 @@ class KafkaConfig:
             # error once.
             "log_level": 0,
             **dict(self.properties),
-            **{name: value for name, value in given.items() if value is not None},
-            "enable.idempotence": True,
-            # Stop after a failed message, so that later messages do not overtake it.
-            "enable.gapless.guarantee": True,
-            # librdkafka retries in order and without a limit; the dispatcher decides when to stop.
-            "message.timeout.ms": 0,
+            **own,
+            **_REQUIRED,
         }

@@ -42,27 +42,27 @@ class KafkaReporter(Reporter):
         if self._batch.ids != tuple(event.event_id for event in events):
             self._batch = Batch(events)
             if self._client is not None:
-                await self._client.forget_problem()
+                self._client.forget_problem()
         batch = self._batch
         if self._client is not None and self._client.is_broken:
             # The last attempt was cancelled before all its delivery reports arrived.
-            await self._replace()
+            self._replace()
         while not batch.is_done:
             if self._client is None:
                 self._client = self._library.Client(self.config)
                 batch.send_again()
-            await self._send(self._client, batch)
+            self._send(self._client, batch)
             await self._wait(self._client, batch)
             if failed := batch.failed():
                 problem = self._client.problem()
-                await self._replace()
+                self._replace()
                 self._judge(batch, failed, problem)
         self._batch = Batch(())
         if refused := batch.refused():
             message = f"Kafka refused {len(refused)} of {len(events)} events: {refused[-1]}"
             raise PermanentError(message, rejected=len(refused))
 
-    async def _send(self, client: Client, batch: Batch) -> None:
+    def _send(self, client: Client, batch: Batch) -> None:
         """Enqueue as many messages as fit into the client's buffer."""
         for message in batch.unsent():
             if batch.one_by_one and batch.is_waiting:
@@ -81,7 +81,7 @@ class KafkaReporter(Reporter):
                     # reports will name the failed message.
                     return
                 else:
-                    await self._replace()
+                    self._replace()
                     raise TransientError(f"{self._where}: {error}") from None
 
     async def _wait(self, client: Client, batch: Batch) -> None:
@@ -98,10 +98,10 @@ class KafkaReporter(Reporter):
             if not batch.is_waiting:
                 return
 
-    async def _replace(self) -> None:
+    def _replace(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], problem: str | None) -> None:
         """Reject the message that caused the failure; if no message caused it, raise a transient error.
@@ -127,4 +127,4 @@ class KafkaReporter(Reporter):
         return None
 
     async def close(self) -> None:
-        await self._replace()
+        self._replace()

@@ -11,7 +11,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from spark_events.reporters.otlp.verdicts import UnavailableError
+from spark_events.errors import TransientError
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
@@ -31,7 +31,7 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
     """Return the number of rejected records or spans, and the message, of a successful HTTP response.
 
     Raises:
-        UnavailableError: the response does not come from an OTLP receiver.
+        TransientError: the response does not come from an OTLP receiver.
     """
     kind = _plain(content_type)
     if not body:
@@ -44,7 +44,7 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
             return 0, ""
         rejected = str(partial.get("rejectedLogRecords", partial.get("rejectedSpans", 0)))
         return int(rejected) if rejected.isdecimal() else 0, str(partial.get("errorMessage", ""))
-    raise UnavailableError(f"the endpoint is not an OTLP receiver: it answered with content type {kind or 'unknown'}")
+    raise TransientError(f"the endpoint is not an OTLP receiver: it answered with content type {kind or 'unknown'}")
 
 
 class ErrorBody(NamedTuple):

@@ -64,7 +64,7 @@ class Encoder:
         self._now = now
         self._longest = longest
         self._settings = settings
-        self._resources: dict[Source, ResourceLogs] = {}
+        self._resource = lru_cache(maxsize=_MOST_SOURCES)(self._new_resource)
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the encoded request for these events, in their order."""
@@ -87,20 +87,12 @@ class Encoder:
                 self._fill(of_scope.log_records.add(), event, observed)
         return request
 
-    def _resource(self, source: Source) -> ResourceLogs:
-        known = self._resources.get(source)
-        if known is None:
-            resource = resource_of(source, self._settings)
-            known = ResourceLogs(schema_url=resource.schema_url)
-            for key, value in resource.attributes.items():
-                _set(
-                    known.resource.attributes.add(key=plain(key)).value,
-                    plain(value) if isinstance(value, str) else value,
-                )
-            if len(self._resources) >= _MOST_SOURCES:
-                self._resources.clear()
-            self._resources[source] = known
-        return known
+    def _new_resource(self, source: Source) -> ResourceLogs:
+        resource = resource_of(source, self._settings)
+        made = ResourceLogs(schema_url=resource.schema_url)
+        for key, value in resource.attributes.items():
+            _set(made.resource.attributes.add(key=plain(key)).value, plain(value) if isinstance(value, str) else value)
+        return made
 
     def _fill(self, record: LogRecord, event: Event, observed: int) -> None:
         record.time_unix_nano = max(0, min(event.observed_ts_millis * 1_000_000, _MOST_NANOS))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_events.config.references import Confidence
 from spark_events.reporters.http.addresses import in_headers
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
-from spark_events.reporters.otlp.target import Target, context, read
+from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.verdicts import of_grpc
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class GrpcConnection:
         """Create the channel, which connects at the first request.
 
         Raises:
-            UnavailableError: a certificate cannot be used.
+            ValueError: a certificate cannot be used.
         """
         if self._channel is None:
             self._connect()
@@ -105,10 +106,10 @@ class GrpcConnection:
         if target.is_secure:
             # Validate the certificate files first, because gRPC accepts any content and reports only a failed
             # handshake.
-            context(target)
-            credentials = grpc.ssl_channel_credentials(
-                read(target.certificate), read(target.client_key), read(target.client_certificate)
-            )
+            files = (target.certificate, target.client_key, target.client_certificate)
+            if any(files):
+                target.context()
+            credentials = grpc.ssl_channel_credentials(*(path and Path(path).read_bytes() for path in files))
             self._channel = grpc.secure_channel(target.address, credentials, options, compression)
         else:
             self._channel = grpc.insecure_channel(target.address, options, compression)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event
@@ -16,15 +16,11 @@ from spark_events.reporters.otlp.target import OtlpConfig, Target, target
 from spark_events.reporters.progress import BatchProgress, TooLargeError
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
+if TYPE_CHECKING:
+    from spark_events.reporters.otlp.over_grpc import GrpcConnection
+    from spark_events.reporters.otlp.over_http import HttpConnection
+
 _LOG = logging.getLogger(__name__)
-
-
-class _Connection(Protocol):
-    """Connection to a receiver, by gRPC or HTTP."""
-
-    def open(self) -> object: ...
-    async def send(self, request: bytes) -> tuple[int, str]: ...
-    async def close(self) -> None: ...
 
 
 class OtlpReporter(Reporter):
@@ -39,7 +35,7 @@ class OtlpReporter(Reporter):
 
     def __init__(self, config: OtlpConfig) -> None:
         where = target(config, os.environ)
-        self._most_bytes = self._usual_bytes = config.request_max_size
+        self._most_bytes = config.request_max_size
         try:
             from spark_events.reporters.otlp.encoding import Encoder
 
@@ -62,18 +58,11 @@ class OtlpReporter(Reporter):
     async def _send(self, part: Sequence[Event]) -> tuple[int, str]:
         request = self._encoder.encode(part)
         size = len(request)
-        # The usual size is only an estimate, so send a single event unless it exceeds request.max-size.
-        if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
+        if size > self._most_bytes:
             raise TooLargeError(
                 f"the event has {size:,} bytes, which exceeds request.max-size ({self._most_bytes:,} bytes)"
             )
-        try:
-            rejected, reason = await self._connection.send(request)
-        except TooLargeError:
-            if len(part) > 1:
-                # Lower the size limit, because the receiver would refuse requests of this size again.
-                self._usual_bytes = size // 2
-            raise
+        rejected, reason = await self._connection.send(request)
         if reason and not rejected:
             _LOG.warning("the OTLP receiver accepted all events with a warning: %s", reason)
         return rejected, reason
@@ -82,7 +71,7 @@ class OtlpReporter(Reporter):
         await self._connection.close()
 
 
-def _connection(where: Target) -> _Connection:
+def _connection(where: Target) -> GrpcConnection | HttpConnection:
     if where.is_http:
         from spark_events.reporters.otlp.over_http import HttpConnection
 

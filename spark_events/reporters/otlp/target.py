@@ -9,14 +9,15 @@ import dataclasses
 import re
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
-from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, secret, size, text
+from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, size, text
 from spark_events.errors import ConfigError
 from spark_events.reporters.http.config import pem_file
 from spark_events.reporters.otlp.spans import Parent, traceparent
-from spark_events.reporters.otlp.verdicts import UnavailableError
+
+T = TypeVar("T")
 
 
 def _address(value: str) -> str:
@@ -32,6 +33,38 @@ def _address(value: str) -> str:
 #: Address of an OTLP receiver.
 address: Kind[str] = Kind("http://host:port or https://host:port, with gRPC also host:port", _address)
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _headers(given: str) -> dict[str, Secret]:
+    """Parse headers in the format of W3C baggage; error messages do not quote the secret values."""
+    found = {}
+    for number, pair in enumerate(given.split(","), 1):
+        if not pair.strip():
+            continue
+        name, separator, value = pair.partition("=")
+        name, value = unquote(name).strip().lower(), unquote(value).strip()
+        if not separator or not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"header {number} is not name=value")
+        if not all(" " <= character <= "~" for character in value):
+            raise ValueError(f"the value of {name} contains a character that is not allowed in headers")
+        found[name] = Secret(value)
+    return found
+
+
+#: Headers by lower-case name. Confidential, because most of them are credentials.
+header_values: Kind[dict[str, Secret]] = Kind(
+    "name=value, several separated by commas, percent-encoded",
+    _headers,
+    lambda found: ",".join(f"{name}={quote(value.reveal())}" for name, value in found.items()),
+    True,
+)
+#: Protocols and compressions of requests.
+_GRPC, _HTTP = "grpc", "http/protobuf"
+_protocol, _compression = choice(_GRPC, _HTTP), choice("none", "gzip")
+#: Default timeout of an attempt, in seconds.
+_TIMEOUT = 10.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtlpConfig:
@@ -39,7 +72,7 @@ class OtlpConfig:
 
     protocol: str | None = option(
         "protocol",
-        choice("grpc", "http/protobuf"),
+        _protocol,
         None,
         doc="Protocol; default: from OTEL_EXPORTER_OTLP_LOGS_PROTOCOL or OTEL_EXPORTER_OTLP_PROTOCOL, else grpc.",
     )
@@ -49,12 +82,15 @@ class OtlpConfig:
         None,
         doc="Address of the receiver; default: http://localhost:4317 for gRPC, http://localhost:4318 for HTTP.",
     )
-    headers: Secret | None = option(
-        "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
+    headers: dict[str, Secret] | None = option(
+        "headers",
+        header_values,
+        None,
+        doc="Headers of every request, name=value, separated by commas, percent-encoded.",
     )
     compression: str | None = option(
         "compression",
-        choice("none", "gzip"),
+        _compression,
         None,
         doc="Compression of requests; default: from the environment variable, else none.",
     )
@@ -103,10 +139,6 @@ class OtlpConfig:
     )
 
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_GRPC, _HTTP = "grpc", "http/protobuf"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
     """Settings merged with the environment.
@@ -129,6 +161,17 @@ class Target:
     client_key: str | None
     timeout: float
 
+    def context(self) -> ssl.SSLContext:
+        """Return a TLS context with the configured certificates.
+
+        Raises:
+            ValueError: a file is missing or invalid; the message names it.
+        """
+        from spark_events.reporters.http.post import trust
+
+        keys = ("certificate", "client.certificate")
+        return trust(self.certificate, self.client_certificate, self.client_key, keys)
+
 
 class _Variables:
     """Environment variables for a signal; the variables for all signals are the defaults."""
@@ -145,15 +188,40 @@ class _Variables:
                 return full, value
         return None
 
-    def value(self, name: str) -> str | None:
-        found = self.find(name)
-        return None if found is None else found[1]
+    def read(self, name: str, kind: Kind[T]) -> T | None:
+        """Return the parsed value of a variable, or None if it is not set.
 
-    def choice(self, name: str, *allowed: str) -> str | None:
+        Raises:
+            ConfigError: the value is invalid.
+        """
         found = self.find(name)
-        if found is None or found[1].lower() in allowed:
-            return None if found is None else found[1].lower()
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected one of {', '.join(allowed)}"])
+        if found is None:
+            return None
+        full, value = found
+        try:
+            return kind.parse(value)
+        except ValueError as error:
+            given = "a value that is not shown" if kind.confidential else repr(value)
+            reason = f" ({error})" if str(error) else ""
+            raise ConfigError([f"{full}: given {given}{reason}, expected {kind.allowed}"]) from None
+
+
+def _in_any_case(kind: Kind[str]) -> Kind[str]:
+    return Kind(kind.allowed, lambda value: kind.parse(value.lower()))
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ValueError from None
+    if not seconds > 0:
+        raise ValueError
+    return seconds
+
+
+#: Paths of files, and seconds, as OpenTelemetry's Python exporter reads them.
+_path, _timeout = text(), Kind("a number of seconds above 0", _seconds)
 
 
 def target(config: OtlpConfig, environment: Mapping[str, str], signal: str = "LOGS") -> Target:
@@ -168,26 +236,32 @@ def target(config: OtlpConfig, environment: Mapping[str, str], signal: str = "LO
         ConfigError: a variable, or a key in combination with a variable, is invalid; the message names it.
     """
     variables = _Variables(environment, signal)
-    is_http = (config.protocol or variables.choice("PROTOCOL", _GRPC, _HTTP) or _GRPC) == _HTTP
+    is_http = (config.protocol or variables.read("PROTOCOL", _in_any_case(_protocol)) or _GRPC) == _HTTP
     endpoint, origin = _endpoint(config, variables, is_http)
-    where, is_secure = (
-        _http(endpoint, origin, variables.path) if is_http else _grpc(endpoint, origin, _is_insecure(config, variables))
-    )
-    client_certificate = config.client_certificate or variables.value("CLIENT_CERTIFICATE")
-    client_key = config.client_key or variables.value("CLIENT_KEY")
+    if is_http:
+        where, is_secure = _http(endpoint, origin, variables.path)
+    else:
+        is_insecure = variables.read("INSECURE", boolean) if config.insecure is None else config.insecure
+        where, is_secure = _grpc(endpoint, origin, bool(is_insecure))
+    client_certificate = config.client_certificate or variables.read("CLIENT_CERTIFICATE", _path)
+    client_key = config.client_key or variables.read("CLIENT_KEY", _path)
     if (client_certificate is None) != (client_key is None):
         missing = "client.key" if client_key is None else "client.certificate"
         raise ConfigError([f"{missing}: not set; a client certificate needs its key, and a key its certificate"])
+    headers = variables.read("HEADERS", header_values) if config.headers is None else config.headers
+    compression = config.compression or variables.read("COMPRESSION", _in_any_case(_compression))
+    # The variable can only shorten the timeout, so a value mistakenly given in milliseconds has no effect.
+    timeout = config.timeout or min(_TIMEOUT, variables.read("TIMEOUT", _timeout) or _TIMEOUT)
     return Target(
         is_http=is_http,
         address=where,
         is_secure=is_secure,
-        headers=_all_headers(config, variables),
-        is_compressed=(config.compression or variables.choice("COMPRESSION", "none", "gzip")) == "gzip",
-        certificate=config.certificate or variables.value("CERTIFICATE"),
+        headers={name: value.reveal() for name, value in (headers or {}).items()},
+        is_compressed=compression == "gzip",
+        certificate=config.certificate or variables.read("CERTIFICATE", _path),
         client_certificate=client_certificate,
         client_key=client_key,
-        timeout=_timeout(config, variables),
+        timeout=timeout,
     )
 
 
@@ -197,15 +271,13 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     found = variables.find("ENDPOINT")
     if found is None:
         return ("http://localhost:4318" if is_http else "http://localhost:4317"), "endpoint"
-    try:
-        address.parse(found[1])
-    except ValueError:
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected {address.allowed}"]) from None
-    if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
+    name, endpoint = found
+    variables.read("ENDPOINT", address)
+    if is_http and name == "OTEL_EXPORTER_OTLP_ENDPOINT":
         # The variable for all signals contains a base address; the variable for one signal contains the complete
         # address.
-        return found[1].rstrip("/") + variables.path, found[0]
-    return found[1], found[0]
+        endpoint = endpoint.rstrip("/") + variables.path
+    return endpoint, name
 
 
 def _http(endpoint: str, origin: str, path: str) -> tuple[str, bool]:
@@ -226,81 +298,3 @@ def _grpc(endpoint: str, origin: str, is_insecure: bool) -> tuple[str, bool]:
             [f"{origin}: given {endpoint!r}, a gRPC endpoint must not have a path, unlike an http/protobuf endpoint"]
         )
     return parts.netloc, parts.scheme == "https"
-
-
-def _is_insecure(config: OtlpConfig, variables: _Variables) -> bool:
-    if config.insecure is not None:
-        return config.insecure
-    return variables.choice("INSECURE", "true", "false") == "true"
-
-
-def _all_headers(config: OtlpConfig, variables: _Variables) -> dict[str, str]:
-    if config.headers is not None:
-        return _headers(config.headers.reveal(), "headers")
-    found = variables.find("HEADERS")
-    return {} if found is None else _headers(found[1], found[0])
-
-
-def _headers(given: str, origin: str) -> dict[str, str]:
-    """Parse headers in the format of W3C baggage; error messages do not quote the secret values."""
-    headers = {}
-    for number, pair in enumerate(given.split(","), 1):
-        if not pair.strip():
-            continue
-        name, separator, value = pair.partition("=")
-        name, value = unquote(name).strip().lower(), unquote(value).strip()
-        if not separator or not _HEADER_NAME.fullmatch(name):
-            raise ConfigError([f"{origin}: header {number} is not name=value"])
-        if not all(" " <= character <= "~" for character in value):
-            raise ConfigError([f"{origin}: the value of {name} contains a character that is not allowed in headers"])
-        headers[name] = value
-    return headers
-
-
-def _timeout(config: OtlpConfig, variables: _Variables) -> float:
-    own = config.timeout or 10.0
-    found = variables.find("TIMEOUT")
-    if config.timeout is not None or found is None:
-        return own
-    try:
-        # The variable is in seconds, as in OpenTelemetry's Python exporter. It can only shorten the timeout, so a value
-        # mistakenly given in milliseconds has no effect.
-        seconds = float(found[1])
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ConfigError([f"{found[0]}: given {found[1]!r}, expected a number of seconds above 0"])
-    return min(own, seconds)
-
-
-def context(target: Target) -> ssl.SSLContext | None:
-    """Return a context with the configured certificates, or None if there are none.
-
-    Raises:
-        UnavailableError: a file is missing or invalid; the message names it.
-    """
-    if target.certificate is None and target.client_certificate is None:
-        return None
-    try:
-        made = ssl.create_default_context(cafile=target.certificate)
-    except OSError as error:
-        raise UnavailableError(f"{target.certificate}: {_reason(error)}") from error
-    if target.client_certificate is not None:
-        try:
-            # With an empty password, an encrypted key raises an error. Without a password, it would prompt on a
-            # terminal.
-            made.load_cert_chain(target.client_certificate, target.client_key, password="")
-        except OSError as error:
-            raise UnavailableError(f"{target.client_certificate} with {target.client_key}: {_reason(error)}") from error
-    return made
-
-
-def read(path: str | None) -> bytes | None:
-    """Return the content of a PEM file that :func:`context` has validated."""
-    return None if path is None else Path(path).read_bytes()
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"not usable: {error.reason or error}"
-    return error.strerror or str(error)

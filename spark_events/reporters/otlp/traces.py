@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_events._version import __version__
-from spark_events.config import Secret, option, secret
+from spark_events.config import Secret, option
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.otlp.spans import Parent, SpanOf, Spans, traceparent
-from spark_events.reporters.otlp.target import OtlpConfig, address, target
+from spark_events.reporters.otlp.target import OtlpConfig, address, header_values, target
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
@@ -30,8 +30,11 @@ class OtlpTracesConfig:
     endpoint: str | None = option(
         "endpoint", address, None, doc="HTTP address of the receiver; /v1/traces is added to a URL without a path."
     )
-    headers: Secret | None = option(
-        "headers", secret, None, doc="Headers of every request, name=value, separated by commas, percent-encoded."
+    headers: dict[str, Secret] | None = option(
+        "headers",
+        header_values,
+        None,
+        doc="Headers of every request, name=value, separated by commas, percent-encoded.",
     )
     parent: Parent | None = option(
         "parent", traceparent, None, doc="Traceparent of the span that submitted the application; sets the trace id."

@@ -2,22 +2,19 @@
 
 The tables follow the OTLP specification ("Failures", "OTLP/gRPC Throttling", "OTLP/HTTP Response"). The specification
 forbids retries after some errors, but a wrong configuration must not lose events. Therefore this module has two classes
-of errors. :class:`RefusedError` means that the events are the cause, so they are dropped. :class:`UnavailableError`
-means that credentials, address or receiver are the cause, so the events are retried until the cause is fixed.
+of errors. ``RefusedError`` means that the events are the cause, so they are dropped. ``TransientError`` means that
+credentials, address or receiver are the cause, so the events are retried until the cause is fixed.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 
-from spark_events.errors import SparkEventsError, ThrottledError
+from spark_events.errors import ThrottledError, TransientError
 from spark_events.reporters.http.answers import retry_after
 from spark_events.reporters.progress import RefusedError, TooLargeError
 
-#: Maximum length of a quoted address, in characters.
-_MOST_QUOTED = 200
 #: Longest accepted pause that a receiver requests, in seconds.
 _LONGEST_PAUSE = 300.0
 _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
@@ -32,10 +29,6 @@ _REFUSALS = frozenset({400, 422})
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
-class UnavailableError(SparkEventsError):
-    """The receiver cannot be reached, or accepts no request from this client."""
-
-
 def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     """Return the error for a gRPC status.
 
@@ -46,41 +39,39 @@ def of_grpc(code: str, details: str, retry_delay: float | None) -> Exception:
     """
     message = f"{code}: {details}" if details else code
     if proxy := _PROXY.search(details):
-        return of_http(int(proxy[1]), {}, message, is_otlp=False, is_page=True)
+        return of_http(int(proxy[1]), None, message, is_otlp=False, is_page=True)
     if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(details):
         return TooLargeError(message)
     # Retry the events, although the specification drops them after RESOURCE_EXHAUSTED without RetryInfo.
     if code == "RESOURCE_EXHAUSTED" or (retry_delay is not None and code in _TRANSIENT_CODES):
         return ThrottledError(message, min(retry_delay or 0.0, _LONGEST_PAUSE))
     if code in _TRANSIENT_CODES or code in _CONFIGURATION_CODES:
-        return UnavailableError(message)
+        return TransientError(message)
     if code in ("INTERNAL", "UNKNOWN") and _BROKEN.search(details):
-        return UnavailableError(message)
+        return TransientError(message)
     return RefusedError(message)
 
 
-def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool, is_page: bool) -> Exception:
+def of_http(status: int, asked: str | None, message: str, is_otlp: bool, is_page: bool) -> Exception:
     """Return the error for a failed HTTP response.
 
     Args:
         status: HTTP status.
-        headers: case-insensitive headers.
+        asked: header ``Retry-After``.
         message: message in the body.
         is_otlp: whether the body is protobuf or JSON.
         is_page: whether a proxy or the HTTP server, not the receiver's code, wrote the body.
     """
     message = f"HTTP {status}: {message}" if message else f"HTTP {status}"
-    if location := headers.get("location"):
-        message = f"{message}, redirects to {location.partition('?')[0][:_MOST_QUOTED]}"
     if status == 413:
         return TooLargeError(message)
     if status in _TRANSIENT_STATUSES:
-        pause = retry_after(headers.get("retry-after"), time.time())
+        pause = retry_after(asked, time.time())
         if pause is None and status != 429:
-            return UnavailableError(message)
+            return TransientError(message)
         return ThrottledError(message, min(pause or 0.0, _LONGEST_PAUSE))
     # The error page of a proxy does not mean that the receiver refuses the events. Several receivers refuse events with
     # a plain text instead of protobuf or JSON, but a 5xx in plain text is an outage.
     if (status in _REFUSALS and not is_page) or (status >= 500 and is_otlp):
         return RefusedError(message)
-    return UnavailableError(message)
+    return TransientError(message)

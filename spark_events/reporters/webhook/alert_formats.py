@@ -132,9 +132,10 @@ def _named(texts: Mapping[str, str]) -> dict[str, str]:
     return {name.lower().replace(" ", "_"): value for name, value in texts.items()}
 
 
-#: Slack's limits: attachments per message, characters per string.
-_SLACK_ATTACHMENTS = 20
+#: Slack's limit of characters per string. A message with twenty lines stays below the limit of 40,000 characters.
 _SLACK_TEXT = 3_000
+_SLACK_EVENTS = 20
+_SLACK_LINE = 1_500
 _SLACK_COLOURS = {Severity.WARN: "warning", Severity.ERROR: "danger", Severity.FATAL: "danger"}
 
 
@@ -142,33 +143,18 @@ def _slack_alert(notice: Notice) -> list[Any]:
     event, links = notice.event, _links(notice.event)
     lines = [f"*{name}:* {_slack_text(value)}" for name, value in _facts(notice).items()]
     lines.append(" · ".join(f"<{_slack_text(url)}|{text}>" for text, url in links.items()))
-    title = f"{'Recovered' if notice.is_recovery else event.severity.value}: {_title(event)}"
     attachment = {
         "color": "good" if notice.is_recovery else _SLACK_COLOURS.get(event.severity, "good"),
         "text": "\n".join(filter(None, lines)),
         "footer": _slack_text(about(event)),
         "ts": event.observed_ts_millis // 1000,
     }
-    return [{"text": _slack_text(title), "attachments": [attachment]}]
+    return [{"text": _slack_text(_headline(notice)), "attachments": [attachment]}]
 
 
 def _slack_events(events: Sequence[Event]) -> Any:
-    """Return a message with one attachment per event; the notification text is the most severe event."""
-    worst = max(events, key=lambda event: event.severity.number)
-    more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
-    return {
-        "text": _slack_text(f"{worst.severity.value}: {worst.body}{more}"),
-        "attachments": [
-            {
-                "color": _SLACK_COLOURS.get(event.severity, "good"),
-                "title": _slack_text(f"{event.severity.value} {event.name}"),
-                "text": _slack_text(event.body),
-                "footer": _slack_text(about(event)),
-                "ts": event.observed_ts_millis // 1000,
-            }
-            for event in events
-        ],
-    }
+    """Return a message with one line per event."""
+    return {"text": "\n".join(_slack_text(_cut(_plain(event), _SLACK_LINE)) for event in events)}
 
 
 def _slack_text(text: str) -> str:
@@ -176,7 +162,7 @@ def _slack_text(text: str) -> str:
     return _cut(text, _SLACK_TEXT).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-SLACK = AlertFormat(_slack_alert, _slack_events, _SLACK_ATTACHMENTS)
+SLACK = AlertFormat(_slack_alert, _slack_events, _SLACK_EVENTS)
 
 #: Teams refuses messages above 28 KB.
 _TEAMS_TEXT = 2_000
@@ -184,12 +170,11 @@ _TEAMS_TEXT = 2_000
 
 def _teams_alert(notice: Notice) -> list[Any]:
     event, links = notice.event, _links(notice.event)
-    title = f"{'Recovered' if notice.is_recovery else event.severity.value}: {_title(event)}"
     facts = {**_facts(notice), "Application": about(event), "Time": timestamp(event)}
     colour = "good" if notice.is_recovery else "attention" if event.severity >= Severity.ERROR else "warning"
     style = {"weight": "bolder", "color": colour} if not notice.is_recovery else {"color": colour}
     body: list[dict[str, Any]] = [
-        {"type": "TextBlock", "text": _teams_text(title), "wrap": True, **style},
+        {"type": "TextBlock", "text": _teams_text(_headline(notice)), "wrap": True, **style},
         {"type": "FactSet", "facts": [{"title": name, "value": _teams_text(text)} for name, text in facts.items()]},
     ]
     actions = [{"type": "Action.OpenUrl", "title": text, "url": url} for text, url in links.items()]
@@ -197,8 +182,8 @@ def _teams_alert(notice: Notice) -> list[Any]:
 
 
 def _teams_events(events: Sequence[Event]) -> Any:
-    texts = [f"{event.severity.value}: {event.body}" for event in events]
-    return _teams_message([{"type": "TextBlock", "text": _teams_text(text), "wrap": True} for text in texts], [])
+    texts = [_teams_text(_plain(event)) for event in events]
+    return _teams_message([{"type": "TextBlock", "text": text, "wrap": True} for text in texts], [])
 
 
 def _teams_message(body: list[dict[str, Any]], actions: list[dict[str, Any]]) -> Any:
@@ -227,6 +212,16 @@ TEAMS = AlertFormat(_teams_alert, _teams_events, 5)
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _plain(event: Event) -> str:
+    """Return the text of an event that is not an alert."""
+    return f"{event.severity.value}: {event.body}"
+
+
+def _headline(notice: Notice) -> str:
+    """Return the title of a chat message about an alert."""
+    return f"{'Recovered' if notice.is_recovery else notice.event.severity.value}: {_title(notice.event)}"
 
 
 def _title(event: Event) -> str:

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -27,8 +27,6 @@ _LOG = logging.getLogger(__name__)
 _SECONDS = 1_000
 #: Names of the files of alerts; see :meth:`Alerts._path`. The folder may contain other files.
 _FILE = re.compile(r"[0-9a-f]{32}\.json")
-#: Shortest time between two deletions of expired files, in seconds.
-_DELETION_INTERVAL = 3_600.0
 
 
 class OpenAlert(msgspec.Struct, frozen=True):
@@ -85,7 +83,6 @@ class Alerts:
         folder: folder of the files; None: keep the alerts only in memory.
         cooldown: time in which a repeated event of an open alert is only counted, in seconds.
         expires_after: time until an open alert expires, in seconds, if no event closes it.
-        clock: returns the time in seconds since the epoch.
         most_known: maximum number of alerts in memory; beyond that, the alert with the oldest change is forgotten.
     """
 
@@ -95,16 +92,13 @@ class Alerts:
         folder: Path | None,
         cooldown: float,
         expires_after: float,
-        clock: Callable[[], float] = time.time,
         most_known: int = 10_000,
     ) -> None:
         self._destination = destination
         self._folder = folder
         self._cooldown = round(cooldown * _SECONDS)
         self._expires = round(expires_after * _SECONDS)
-        self._clock = clock
         self._most_known = most_known
-        self._next_deletion = 0.0
         self._known: dict[str, OpenAlert] = {}
         # Operations that have failed and were logged.
         self._warned: set[str] = set()
@@ -160,8 +154,7 @@ class Alerts:
         """Delete the files of alerts that have expired without a closing event."""
         if self._folder is None:
             return
-        now = self._clock()
-        self._next_deletion = now + _DELETION_INTERVAL
+        now = time.time()
         try:
             for path in self._folder.glob("*.json"):
                 # Another driver may delete the file at the same time.
@@ -191,8 +184,6 @@ class Alerts:
             del self._known[next(iter(self._known))]
         if self._folder is None:
             return
-        if self._clock() >= self._next_deletion:
-            self.forget_expired()
         path = self._path(self._folder, alert.key)
         written = path.with_suffix(f".{os.getpid()}")
         try:

@@ -41,7 +41,7 @@ def _cloudevent(event: Event) -> dict[str, Any]:
     made = {
         "specversion": "1.0",
         "id": event.event_id,
-        "source": f"/spark/{quote(_first(event, 'spark.app.id') or event.class_scope, safe='')}",
+        "source": f"/spark/{quote(str(event.attributes.get('spark.app.id') or event.class_scope), safe='')}",
         "type": f"io.sparkevents.{event.name}",
         "time": timestamp(event),
         "datacontenttype": "application/json",
@@ -64,10 +64,6 @@ def about(event: Event) -> str:
     """Return the names of the application and the query that the event is about."""
     keys = ("spark.app.name", "spark.streaming.query.name")
     return " / ".join(str(event.attributes[key]) for key in keys if key in event.attributes)
-
-
-def _first(event: Event, *keys: str) -> str:
-    return next((str(event.attributes[key]) for key in keys if event.attributes.get(key)), "")
 
 
 #: Format with an array of events, each as JSON of the ``file`` reporter.

@@ -15,7 +15,6 @@ import msgspec
 
 from spark_events.config import Secret
 from spark_events.event import Event, without_surrogates
-from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 from spark_events.reporters.webhook.alert_formats import SLACK, TEAMS, AlertFormat, alertmanager, pagerduty
@@ -53,7 +52,7 @@ class WebhookReporter(Reporter):
 
     def __init__(self, config: WebhookConfig) -> None:
         load_extra("httpx", "webhook")
-        from spark_events.reporters.http.post import Post, trust
+        from spark_events.reporters.http.post import post_to, trust
 
         self._format = _format_of(config)
         destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
@@ -65,10 +64,12 @@ class WebhookReporter(Reporter):
             parts = urlsplit(config.url.reveal())
             whole = parts._replace(path=f"{parts.path.rstrip('/').removesuffix(_ALERTS_PATH)}{_ALERTS_PATH}")
             config = dataclasses.replace(config, url=Secret(urlunsplit(whole)))
-        headers = {"Content-Type": getattr(self._format, "content_type", "application/json")}
+        headers = [("Content-Type", getattr(self._format, "content_type", "application/json"))]
+        if config.tls_key is not None and config.tls_certificate is None:
+            raise ValueError("tls.key: set without tls.certificate; set both")
         context = trust(config.tls_ca, config.tls_certificate, config.tls_key)
         secrets = [secret for secret in (config.signature_secret, config.routing_key) if secret]
-        self._post: Post = Post(config, context, headers, secrets)
+        self._post: Post = post_to(config, context, headers, secrets)
         # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
         self.max_batch_size = self._format.most
         # Do not wait for more events if the format has one event per request.
@@ -118,9 +119,7 @@ class WebhookReporter(Reporter):
         headers = {}
         if self._secret is not None:
             headers[self._signature] = sign(self._secret.reveal(), body, time.time())
-        answer = await self._post(body, headers)
-        if (error := verdict(answer.status, answer.retry_after, answer.excerpt, time.time())) is not None:
-            raise error
+        await self._post.deliver(body, headers)
 
     async def close(self) -> None:
         await self._post.close()

@@ -208,7 +208,7 @@ def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
             driver.send(goodbye(1_000))
             assert driver.await_exit() == 0
             assert witness.late(deadline) <= 0.1
-    assert "holding its events and retrying: UnavailableError: " in failure["message"]
+    assert "holding its events and retrying: TransientError: " in failure["message"]
     assert (tmp_path / "errors").read_text() == ""
 
 

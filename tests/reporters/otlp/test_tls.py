@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 from fakes import event
 
-from reporters.otlp.sending import BOTH, config, send, verdict
+from reporters.otlp.sending import BOTH, HTTP, config, send, verdict
 from reporters.peers.otlp import Collector
-from spark_events.reporters.otlp.verdicts import UnavailableError
+from spark_events.errors import TransientError
+from spark_events.reporters.otlp.target import target
 
 
 class Certificates:
@@ -72,8 +74,19 @@ def test_a_certificate_that_does_not_match_is_logged(
     """If a certificate does not match, the error is transient and contains the reason, so the events are held."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
-    assert isinstance(refusal, UnavailableError)
+    assert isinstance(refusal, TransientError)
     assert re.search(message, str(refusal)), refusal
+
+
+def test_a_client_certificate_does_not_change_the_trusted_authorities(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without own authorities, HTTP trusts those of httpx, with and without a client certificate."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    certificate, key = certificates.issued("driver")
+    made = target(config(HTTP, "https://127.0.0.1:9", client_certificate=certificate, client_key=key), {})
+    assert made.context().get_ca_certs() == httpx.create_ssl_context().get_ca_certs()
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -82,8 +95,8 @@ def test_an_invalid_certificate_file_is_named(certificates: Certificates, tmp_pa
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("hello")
     own, _ = certificates.issued("driver")
-    for path, reason in ((missing, "No such file"), (garbage, "not usable")):
-        with pytest.raises(UnavailableError, match=rf"{path}: .*{reason}"):
+    for path, reason in ((missing, "No such file"), (garbage, "no certificate")):
+        with pytest.raises(ValueError, match=rf"^certificate: {path}: .*{reason}"):
             send(config(protocol, "https://127.0.0.1:9", certificate=str(path)))
-    with pytest.raises(UnavailableError, match=f"{own} with {garbage}"):
+    with pytest.raises(ValueError, match=f"^client.certificate: {own} and {garbage}: "):
         send(config(protocol, "https://127.0.0.1:9", client_certificate=own, client_key=str(garbage)))

@@ -28,9 +28,9 @@ from reporters.peers.otlp import (
     grpc_receiver,
     http_receiver,
 )
-from spark_events import PermanentError, ThrottledError
-from spark_events.config import Secret
-from spark_events.reporters.otlp.verdicts import UnavailableError, of_grpc
+from spark_events import PermanentError, ThrottledError, TransientError
+from spark_events.reporters.otlp.target import header_values
+from spark_events.reporters.otlp.verdicts import of_grpc
 from spark_events.reporters.progress import TooLargeError
 
 Codes = grpc.StatusCode
@@ -80,9 +80,12 @@ UNAVAILABLE = [
     (Response(415, b"protobuf only", TEXT), "HTTP 415: protobuf only"),
     (Response(431, b"shorter headers", TEXT), "HTTP 431: shorter headers"),
     (Response(500, b"no ingester", TEXT), "HTTP 500: no ingester"),
-    (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "redirects to https://elsewhere/"),
+    (
+        Response(307, b"", (("location", "https://elsewhere/?token=secret"),)),
+        "redirected to https://elsewhere; configure the new address",
+    ),
     (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
-    (Response(200, b"x" * 5_000_000), "not an OTLP receiver: its HTTP 200 response has more than 4194304 bytes"),
+    (Response(200, b"x" * 5_000_000), "the HTTP 200 response is cut off, or has more than 4194304 bytes"),
 ]
 REFUSED = [
     (Status(Codes.INVALID_ARGUMENT, "bad"), "INVALID_ARGUMENT: bad"),
@@ -123,7 +126,7 @@ def serving(answer: object) -> tuple[str, Any]:
 def test_errors_not_about_the_events_are_retried(answer: object, message: str) -> None:
     """Errors caused by outages, credentials, paths and proxies are transient, because the events did not cause them."""
     protocol, receiver = serving(answer)
-    with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
+    with receiver as (_, endpoint), pytest.raises(TransientError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -142,7 +145,7 @@ def test_errors_about_the_events_are_permanent(answer: object, message: str) -> 
 @pytest.mark.parametrize("status", [200, 308, 400, 401, 404, 415, 500, 503, 520])
 def test_an_ingress_that_answers_for_a_grpc_receiver_is_retried(status: int) -> None:
     """An HTTP status without a gRPC status is transient, because the receiver has not rejected the events."""
-    with grpc_ingress(status) as endpoint, pytest.raises(UnavailableError) as caught:
+    with grpc_ingress(status) as endpoint, pytest.raises(TransientError) as caught:
         send(config(GRPC, endpoint), [event(1), event(2)])
     assert f"status: {status}" in str(caught.value) or status == 200
 
@@ -172,7 +175,7 @@ def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> Non
 @pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
 def test_an_invalid_retry_after_is_ignored(value: str) -> None:
     """If Retry-After is invalid, the reporter uses its own back-off."""
-    with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
+    with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(TransientError):
         send(config(HTTP, endpoint), [event(1)])
 
 
@@ -277,7 +280,7 @@ def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
-    """If a receiver has a limit of 1 MiB, the reporter halves requests of 4 MiB and keeps the smaller size."""
+    """If a receiver has a limit of 1 MiB, the reporter halves requests of 4 MiB."""
     with (
         Collector(tmp_path, most_mib=1) as collector,
         delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
@@ -313,7 +316,7 @@ def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: st
     """Requests that the Collector's memory limiter rejects are retried."""
     with Collector(tmp_path, is_short_of_memory=True) as collector:
         refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
-    assert isinstance(refusal, UnavailableError)
+    assert isinstance(refusal, TransientError)
     assert "memory" in str(refusal)
 
 
@@ -324,17 +327,17 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
     token.write_text("abc")
     with Collector(tmp_path, token=token) as collector:
         endpoint = collector.endpoint(protocol)
-        wrong = verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer%20wrong")))
-        assert isinstance(wrong, UnavailableError)
+        wrong = verdict(config(protocol, endpoint, headers=header_values.parse("authorization=Bearer%20wrong")))
+        assert isinstance(wrong, TransientError)
         assert str(wrong).startswith("UNAUTHENTICATED" if protocol == GRPC else "HTTP 401")
         assert "wrong" not in str(wrong)
-        with delivery(config(protocol, endpoint, headers=Secret("authorization=Bearer%20abc"))) as to:
+        with delivery(config(protocol, endpoint, headers=header_values.parse("authorization=Bearer%20abc"))) as to:
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
             token.write_text("another")
             # Wait until the Collector has reloaded the file.
             eventually(
-                lambda: verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer abc"))),
+                lambda: verdict(config(protocol, endpoint, headers=header_values.parse("authorization=Bearer abc"))),
                 what="the old token to be refused",
             )
             put(to, [event(number) for number in range(10, 30)])
@@ -352,7 +355,9 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
 def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
     """Percent-encoded headers, such as a tenant or a token, are sent with every request and are never logged."""
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
-    settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
+    settings = config(
+        protocol, "http://x", headers=header_values.parse("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D")
+    )
     with make(lambda _: None) as (receiver, endpoint):
         send(config(protocol, endpoint, headers=settings.headers), [event(1)])
         seen = receiver.metadata if isinstance(receiver, GrpcReceiver) else receiver.headers
@@ -374,7 +379,7 @@ def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
     """If a receiver's message quotes the headers of the request, the logged error does not contain them."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(Exception, match=r"no: \*\*\*") as caught:
-        send(config(protocol, endpoint, headers=Secret("authorization=Bearer%20s3cret%3D")), [event(1)])
+        send(config(protocol, endpoint, headers=header_values.parse("authorization=Bearer%20s3cret%3D")), [event(1)])
     assert "s3cret" not in str(caught.value)
 
 
@@ -394,7 +399,7 @@ def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch
 def test_an_unreachable_endpoint_is_reported(protocol: str, endpoint: str) -> None:
     """If no server listens at the endpoint, the error is transient and contains the system's reason."""
     refusal = verdict(config(protocol, endpoint))
-    assert isinstance(refusal, UnavailableError)
+    assert isinstance(refusal, TransientError)
     assert any(word in str(refusal) for word in ("refused", "failed", "resolution")), refusal
 
 
@@ -402,7 +407,7 @@ def test_the_port_of_the_other_protocol_is_reported(tmp_path: Path) -> None:
     """If gRPC connects to the HTTP port, or HTTP to the gRPC port, the attempt fails without hanging and is retried."""
     with Collector(tmp_path) as collector:
         crossed = [verdict(config(GRPC, collector.endpoint(HTTP))), verdict(config(HTTP, collector.endpoint(GRPC)))]
-    assert [type(one) for one in crossed] == [UnavailableError, UnavailableError], crossed
+    assert [type(one) for one in crossed] == [TransientError, TransientError], crossed
 
 
 def test_the_http_receiver_records_requests() -> None:

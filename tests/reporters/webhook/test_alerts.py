@@ -400,12 +400,6 @@ def opened(alerts: Alerts, number: int, at: float = 0.0) -> None:
     alerts.sent(notice)
 
 
-def age(folder: Path, seconds: float) -> None:
-    """Set the modification times of all files in the folder to this age."""
-    for file in folder.iterdir():
-        os.utime(file, (time.time() - seconds,) * 2)
-
-
 def test_only_expired_files_of_alerts_are_deleted(tmp_path: Path) -> None:
     """The reporter deletes neither foreign files in the folder nor alerts of a reporter with a longer expiry."""
     for name in ("dashboard.json", "0123.json", f"{0:032X}a.json"):
@@ -417,7 +411,8 @@ def test_only_expired_files_of_alerts_are_deleted(tmp_path: Path) -> None:
     opened(Alerts("hasty", tmp_path, 60, 3_600), 2, week_ago)
     damaged = tmp_path / f"{0:032x}.json"
     damaged.write_bytes(b"{")
-    age(tmp_path, 7 * 86_400)
+    for file in tmp_path.iterdir():
+        os.utime(file, (week_ago, week_ago))
     with Receiver() as receiver:
         keys = {"format": "slack", "alerts.directory": str(tmp_path), "alerts.expire-after": "1h"}
         with Running("webhook", {"url": receiver.url, **keys}) as running:
@@ -426,18 +421,6 @@ def test_only_expired_files_of_alerts_are_deleted(tmp_path: Path) -> None:
     assert kept < {file.name for file in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) == len(kept) + 1
     assert not damaged.exists()
-
-
-def test_alerts_that_expire_during_a_run_are_deleted(tmp_path: Path) -> None:
-    """The files of expired alerts are deleted when an alert is stored, at most once an hour."""
-    now = time.time()
-    alerts = Alerts("destination", tmp_path, 60, 86_400, clock=lambda: now)
-    opened(alerts, 1, now - 86_401)
-    age(tmp_path, 86_401)
-    for passed, files in ((3_599, 2), (1, 2)):
-        now += passed
-        opened(alerts, 10 + passed)
-        assert len(list(tmp_path.iterdir())) == files
 
 
 def test_alerts_in_memory_are_bounded() -> None:

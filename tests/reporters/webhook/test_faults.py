@@ -24,7 +24,7 @@ from spark_events.errors import TransientError
 from spark_events.pipeline import build
 from spark_events.reporters.http.answers import retry_after, verdict
 from spark_events.reporters.http.config import HttpConfig
-from spark_events.reporters.http.post import Post, trust
+from spark_events.reporters.http.post import post_to, trust
 
 NOW = 1_700_000_000.0
 
@@ -91,14 +91,14 @@ def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
     """If an attempt is cancelled, even while connecting, the next attempt can use the pool's only connection."""
 
     async def given_up(after: int) -> int:
-        post = Post(HttpConfig(Secret(f"http://127.0.0.1:{receiver.port}/")), trust(None))
-        attempt = asyncio.ensure_future(post(b"[]", {}))
+        client = post_to(HttpConfig(Secret(f"http://127.0.0.1:{receiver.port}/")), trust(None))
+        attempt = asyncio.ensure_future(client.post(b"[]"))
         for _ in range(after):
             await asyncio.sleep(0)
         attempt.cancel()
         await asyncio.gather(attempt, return_exceptions=True)
-        answer = await asyncio.wait_for(post(b"[]", {}), 10)
-        await post.close()
+        answer = await asyncio.wait_for(client.post(b"[]"), 10)
+        await client.close()
         return answer.status
 
     with Receiver() as receiver:
@@ -234,7 +234,7 @@ def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
             running.await_failures()
             running.stop(within=0.5)
         assert other.requests == []
-    assert f"localhost: redirected to http://localhost:{other.port}; set url to the new address" in caplog.text
+    assert f"localhost: redirected to http://localhost:{other.port}; configure the new address" in caplog.text
 
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])

@@ -116,19 +116,6 @@ def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monke
     assert [number for one in (*rotated_files(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
 
 
-def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
-    """Even if a wrong clock or another program has created the last possible name, the file is rotated."""
-    path = tmp_path / "events.jsonl"
-    stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
-    stranger.touch()
-    reporter = opened(path, max_size=256, keep=100)
-    write(reporter, *([event(number)] for number in range(4)))
-    reporter.close()
-    stranger.unlink()
-    assert len(rotated_files(path)) == 3
-    assert numbers_of_all_files(path) == [0, 1, 2, 3]
-
-
 def test_a_year_without_a_valid_name_loses_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
