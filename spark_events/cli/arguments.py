@@ -6,16 +6,16 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from spark_events.config import Settings
+from spark_events.config import Kind, Settings
 from spark_events.config.defaults import default_path, read_properties, settings_of
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-#: Upper limit for timeouts in seconds, about 30 years. The system's clocks may overflow with larger values.
-_MOST_SECONDS = 1_000_000_000
+T = TypeVar("T")
 
 
 class UsageError(SparkEventsError):
@@ -33,22 +33,16 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def require_seconds(option: str, given: float, *, above: bool = False) -> None:
-    """Reject a number of seconds that is not a valid timeout, such as ``nan``.
+def parsed(kind: Kind[T]) -> Callable[[str], T]:
+    """Return a parser of an option's value for argparse; durations such as ``30s`` become seconds."""
 
-    Args:
-        option: the option's name, for the message.
-        given: the value, in seconds.
-        above: whether to reject 0 too.
+    def parse(given: str) -> T:
+        try:
+            return kind.parse(given)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"given {given!r}, expected {kind.allowed}") from None
 
-    Raises:
-        UsageError: when the value is out of range; the message states the range.
-    """
-    # `not (…)` also rejects nan, because every comparison with nan is false.
-    if not (given > 0 if above else given >= 0):
-        raise UsageError(f"{option}: given {given:g}, allowed: {'more than 0' if above else '0 or more'} seconds")
-    if given > _MOST_SECONDS:
-        raise UsageError(f"{option}: given {given:g}, allowed: at most {_MOST_SECONDS:,} seconds")
+    return parse
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from spark_events.cli.arguments import UsageError, require_seconds
+from spark_events.cli.arguments import UsageError, parsed
 from spark_events.cli.output import writing
-from spark_events.config import Settings
+from spark_events.config import Settings, duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
@@ -26,7 +26,6 @@ from spark_events.translate.config import TranslateConfig
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
-_PATIENCE_SECONDS = 60.0
 
 
 class Sink(Protocol):
@@ -115,7 +114,7 @@ class Reporters:
                 # This reporter has just timed out, so `close` must not wait for it again.
                 self._patience = 0.0
                 raise SparkEventsError(
-                    f"aborted: reporter {stuck} delivered no event for {patience:.0f} s;"
+                    f"aborted: reporter {stuck} delivered no event for {patience:g} s;"
                     " check its destination, or raise --patience"
                 )
 
@@ -139,10 +138,10 @@ def add_sink(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--patience",
-        type=float,
-        default=_PATIENCE_SECONDS,
-        metavar="SECONDS",
-        help="abort if a reporter delivers no event for this time (default: %(default).0f)",
+        type=parsed(duration),
+        default="60s",
+        metavar="TIME",
+        help="abort if a reporter delivers no event for this time (default: %(default)s)",
     )
 
 
@@ -151,9 +150,8 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
 
     Raises:
         ConfigError: when the configuration is invalid.
-        UsageError: when ``--to`` has no configuration, or ``--patience`` is invalid.
+        UsageError: when ``--to`` has no configuration.
     """
-    require_seconds("--patience", chosen.patience)
     path = chosen.conf
     if chosen.to and path is None:
         path = default_path()

@@ -116,12 +116,10 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sla", "soon"], "--sla: given 'soon', expected a whole number above 0"),
         (["--fail-on-sla"], "--fail-on-sla needs --sla TIME"),
         (["--since", "yesterday"], "--since: given 'yesterday', expected a time such as"),
         (["--until", "2026-99-01"], "--until: given '2026-99-01', expected a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since: given 2026-02-01, which is after the end"),
-        (["--port", "80"], "--port: expected 0 to 65535, together with --serve"),
     ],
 )
 def test_invalid_options_are_rejected(
@@ -132,6 +130,20 @@ def test_invalid_options_are_rejected(
     assert call.code == 2
     assert call.errors.startswith(f"spark-events: {message}")
     assert len(call.errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--sla", "soon", "a whole number above 0"), ("--port", "65536", "a whole number from 0 to 65535")],
+)
+def test_invalid_values_are_rejected(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, expected: str
+) -> None:
+    """An invalid value of an option is rejected with the option, the value and the allowed values."""
+    with pytest.raises(SystemExit) as exited:
+        main(["report", str(tmp_path), option, value])
+    assert exited.value.code == 2
+    assert f"argument {option}: given {value!r}, expected {expected}" in capsys.readouterr().err
 
 
 def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -467,7 +479,7 @@ def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store
 
 
 def test_html_keeps_links_and_permissions(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
-    """The page replaces the target of a link, keeps the target's permissions, and otherwise follows the umask."""
+    """The page overwrites the target of a link, keeps the target's permissions, and otherwise follows the umask."""
     path, page, link = stored(busy_day().events[:9]), tmp_path / "page.html", tmp_path / "link.html"
     page.touch(mode=0o600)
     link.symlink_to(page.name)
@@ -573,7 +585,7 @@ def _computed(arguments: list[str]) -> EventReport:
 
     parser = argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
-    return command._report(parser.parse_args(arguments), TranslateConfig(), None, True, lambda text, fraction: None)
+    return command._report(parser.parse_args(arguments), TranslateConfig(), draw=True)
 
 
 def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

@@ -230,10 +230,10 @@ def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[st
 def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """If no event is delivered for the time in `--patience`, the replay aborts and exits with 1."""
     conf = configuration(tmp_path, *file_reporter(tmp_path), "events.shutdown.timeout 100ms")
-    replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
+    replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "200ms")
     assert replay.code == 1
     assert "7 events not delivered" in replay.notes[-1]
-    assert any("aborted: reporter audit delivered no event for 0 s" in note for note in replay.notes)
+    assert any("aborted: reporter audit delivered no event for 0.2 s" in note for note in replay.notes)
 
 
 def test_an_invalid_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
