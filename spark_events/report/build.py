@@ -20,7 +20,6 @@ from spark_events.report.table import EventTable
 _DAY = 86_400_000
 _MOST_RUNS = 1_000
 _MOST_NAMES = 10
-_COSTS = ("core_hours", "core_hours_used", "core_hours_idle", "cost")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def build(
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
-        failure_count=numbers.failure_count,
+        failure_count=sum(group.count for group in numbers.groups),
         lost=numbers.lost,
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
@@ -208,7 +207,7 @@ def _subject(
         downtime_count=len(downs),
         overdue_count=len(overdue),
         idle_count=len(idle),
-        **dict(zip(_COSTS, numbers.costs.get(key, ()), strict=False)),
+        **numbers.costs.get(key, {}),
     )
 
 

@@ -60,7 +60,7 @@ def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Ite
             text = f"{reporter} has been {trouble.status} since {when(trouble.since)}"
         else:
             text = f"{reporter} was {trouble.status} from {when(trouble.since)} to the end of its run"
-        yield Finding("warning", ends.get(trouble.run) is None, f"{text}: {trouble.reason}.")
+        yield Finding("warning", ends.get(trouble.run) is None, f"{text}: {shortened(trouble.reason)}.")
 
 
 def _of_stages(numbers: Numbers) -> Iterator[Finding]:
@@ -126,8 +126,8 @@ def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int)
     elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
         silent = f"no event since {when(run.last)}, although the application sends a heartbeat every"
         yield Finding("error", True, f"{name} may be lost: {silent} {span(run.heartbeat_ms)}.", subject.key)
-    elif run.status == "ENDED" and run.last_failure is not None:
-        text = f"{name} ended with an unknown outcome after a failure: {run.last_failure}."
+    elif subject.kind == "application" and run.status == "ENDED" and run.last_failure:
+        text = f"{name} ended with an unknown outcome after a failure: {shortened(run.last_failure)}."
         yield Finding("warning", True, text, subject.key)
 
 

@@ -29,7 +29,7 @@ _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 #: SQL expression for the key of a failure's cause.
 GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
-    f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
+    f"nullif(fingerprint, {{empty}}), {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(CAUSE)}))"
 ).format(empty="''")
 #: Condition for events that are failures. The condition includes LOST, because a lost application has no
@@ -69,16 +69,24 @@ class SubjectRun:
 
 _STATUS = "name = 'JobStatusChangeEvent' AND entity = '{entity}'"
 _RUNS = """
-SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), {run}, {subject}, max({name}),
-  min(ts) FILTER ({status} AND status = 'RUNNING'),
-  max(ts) FILTER ({status} AND status <> 'RUNNING'),
-  arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING'),
-  min(ts), max(ts), max(heartbeat_ms), bool_or(query_id IS NOT NULL),
-  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
-  arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
-  arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN'),
-  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
-FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
+SELECT key, subject, coalesce(nullif(name, ''), substr(subject, 3)) AS name, coalesce(started, first) AS start,
+  CASE WHEN ended IS NOT NULL THEN greatest(coalesce(started, first), ended) END AS "end",
+  coalesce(status, 'RUNNING') AS status, started IS NOT NULL AS start_known, last, heartbeat_ms, has_queries,
+  coalesce(cause || ' (at ' || location || ')', cause, end_reason) AS cause, last_failure,
+  coalesce(ended < started, false) AS ends_before_start
+FROM (
+  SELECT [app, coalesce(app_id, ''), coalesce(attempt, ''), {run}] AS key, {subject} AS subject, max({name}) AS name,
+    min(ts) FILTER ({status} AND status = 'RUNNING') AS started,
+    max(ts) FILTER ({status} AND status <> 'RUNNING') AS ended,
+    arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING') AS status,
+    min(ts) AS first, max(ts) AS last, max(heartbeat_ms) AS heartbeat_ms, bool_or(query_id IS NOT NULL) AS has_queries,
+    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS cause,
+    arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS location,
+    arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN') AS end_reason,
+    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
+      AS last_failure
+  FROM event WHERE {condition} GROUP BY 1, 2
+) ORDER BY started, first
 """
 
 
@@ -123,30 +131,9 @@ def _read(table: EventTable, entity: str, condition: str, run: str, subject: str
         cause=CAUSE,
         status=_STATUS.format(entity=entity),
     )
-    found = []
-    for row in table.run(text):
-        app, app_id, attempt, run_id, key, name, started, ended, status, first, last, heartbeat, queries = row[:13]
-        start = first if started is None else started
-        cause, location, end_reason, last_failure = row[13:]
-        if cause is not None and location is not None:
-            cause = f"{shortened(cause)} (at {shortened(location)})"
-        found.append(
-            SubjectRun(
-                key=(app, app_id, attempt, run_id),
-                subject=key,
-                name=name or key[2:],
-                start=start,
-                end=None if ended is None else max(start, ended),
-                status=status or "RUNNING",
-                start_known=started is not None,
-                last=last,
-                heartbeat_ms=heartbeat,
-                has_queries=bool(queries),
-                cause=shortened(cause or end_reason) or None,
-                ends_before_start=ended is not None and ended < start,
-                last_failure=shortened(last_failure) if last_failure and entity == "application" else None,
-            )
-        )
+    found = table.records(SubjectRun, text)
+    for each in found:
+        each.cause = shortened(each.cause) or None
     return found
 
 

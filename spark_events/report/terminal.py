@@ -155,7 +155,7 @@ def _details(subject: SubjectReport) -> Iterator[str]:
 
 def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
     for group in report.failures[:_MOST]:
-        kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities)
+        kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities.items())
         yield "red", f"  {shortened(group.cause)}"
         place = f" at {shortened(group.location)};" if group.location else ""
         label = "".join(f" {text}," for text in (group.label, group.failure_class) if text)

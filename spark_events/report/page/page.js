@@ -363,7 +363,7 @@
   function failureBody(group, withCause) {
     const facts = [["Root cause", withCause ? group.cause : null], ["Type", group.error_type], ["Label", group.label], ["Class", group.failure_class],
       ["Retry", group.retry_useful === null ? null : group.retry_useful ? "may help" : "does not help"], ["Line", group.location],
-      ["Times", `${count(group.count)} (${group.entities.map(([name, times]) => `${count(times)} ${name}`).join(", ")})${group.retried ? `, ${count(group.retried)} retried` : ""}`],
+      ["Times", `${count(group.count)} (${Object.entries(group.entities).map(([name, times]) => `${count(times)} ${name}`).join(", ")})${group.retried ? `, ${count(group.retried)} retried` : ""}`],
       ["First, last", `${when(group.first)}, ${when(group.last)} ${zone()}`], ["Applications", group.applications.join(", ")], ["Queries", group.queries.join(", ")]];
     const list = facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]);
     return [el("dl", null, ...list), group.stack ? el("pre", { tabindex: 0, "aria-label": "Stack trace" }, group.stack) : null];
