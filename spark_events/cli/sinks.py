@@ -9,22 +9,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import msgspec
-
 from spark_events.cli.arguments import UsageError, parsed
 from spark_events.cli.output import writing
 from spark_events.config import Settings, duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event
+from spark_events.event import Event, encode_lines
 from spark_events.pipeline import Pipeline, build
 from spark_events.plans import read
 from spark_events.translate.config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
 _SLICE = 512
-_BUFFER = 256
 _LOOK_SECONDS = 0.5
 
 
@@ -47,28 +44,19 @@ class JsonLines:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._encoder = msgspec.json.Encoder()
-        self._waiting: list[Event] = []
 
     def take(self, events: Sequence[Event]) -> None:
-        self._waiting.extend(events)
-        if len(self._waiting) >= _BUFFER:
-            self._write()
-
-    def close(self) -> int:
-        self._write()
-        with writing():
-            self._stream.flush()
-        return 0
-
-    def _write(self) -> None:
-        rest = memoryview(self._encoder.encode_lines(self._waiting))
+        rest = memoryview(encode_lines(events))
         with writing():
             # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next
             # write.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
-        self._waiting.clear()
+
+    def close(self) -> int:
+        with writing():
+            self._stream.flush()
+        return 0
 
 
 class Reporters:

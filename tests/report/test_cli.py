@@ -260,7 +260,6 @@ def test_notes_on_damaged_lines_are_limited(capsys: pytest.CaptureFixture[str], 
     for name in ("app-1", "app-2"):
         found = [note for note in notes if f"{name}.log" in note]
         assert sum("line skipped" in note for note in found) == 20
-        assert f"{tmp_path / name}.log: 4,980 further notes not shown" in found
         assert f"{tmp_path / name}.log: skipped 5,000 damaged lines or blocks" in found
 
 
@@ -430,7 +429,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
     packed.write_bytes(gzip.compress(lines)[:-4_000])
     call = Call(capsys, packed, "--json")
     assert 100 < call.report["events"] < 1_722
-    assert any("cannot be decompressed" in note for note in call.report["notes"])
+    assert any("ends in the middle of a compressed block" in note for note in call.report["notes"])
 
 
 def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
