@@ -89,9 +89,6 @@
       + (data.sla_ms === null ? "" : ` · SLA ${span(data.sla_ms)}`);
     $("zone").textContent = utc ? "Times: UTC" : `Times: ${zone()}`;
     $("zone").setAttribute("aria-pressed", String(!utc));
-    const dark = document.documentElement.dataset.theme === "dark";
-    $("theme").textContent = dark ? "Light" : "Dark";
-    $("theme").setAttribute("aria-label", dark ? "Switch to the light theme" : "Switch to the dark theme");
   }
 
   function drawFindings() {
@@ -500,21 +497,7 @@
   }
 
   function drawAll() { drawHead(); drawFindings(); drawNumbers(); drawLegend(); drawPlots(); drawFailures(); drawSlow(); drawDetails(); drawNotes(); }
-  function setTheme(theme, store) {
-    document.documentElement.dataset.theme = theme;
-    try { if (store) localStorage.setItem("spark-events-theme", theme); } catch { /* no storage in a sandbox */ }
-  }
   function controls() {
-    const prefers = matchMedia("(prefers-color-scheme: dark)");
-    let stored = null;
-    try { stored = localStorage.getItem("spark-events-theme"); } catch { /* no storage in a sandbox */ }
-    setTheme(stored || (prefers.matches ? "dark" : "light"), false);
-    prefers.addEventListener("change", (event) => { if (!stored) { setTheme(event.matches ? "dark" : "light", false); drawHead(); } });
-    $("theme").addEventListener("click", () => {
-      stored = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-      setTheme(stored, true);
-      drawHead();
-    });
     $("zone").addEventListener("click", () => { utc = !utc; drawAll(); });
     $("reset").addEventListener("click", () => { view = null; drawPlots(); });
     $("chosen").addEventListener("change", (event) => choose(event.target.value, false));
@@ -533,17 +516,12 @@
       clearTimeout(timer);
       timer = setTimeout(drawPlots, 60);
     }).observe($("plots"));
-    const paper = { open: [], theme: null };
+    let closed = [];
     window.addEventListener("beforeprint", () => {
-      paper.theme = document.documentElement.dataset.theme;
-      paper.open = [...document.querySelectorAll("details:not([open])")];
-      paper.open.forEach((each) => { each.open = true; });
-      setTheme("light", false);
+      closed = [...document.querySelectorAll("details:not([open])")];
+      closed.forEach((each) => { each.open = true; });
     });
-    window.addEventListener("afterprint", () => {
-      paper.open.forEach((each) => { each.open = false; });
-      setTheme(paper.theme, false);
-    });
+    window.addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
   }
   function live() {
     setInterval(async () => {
