@@ -66,22 +66,18 @@ class Configuration:
 
     def value(self, key: str) -> str | None:
         """Return one value, or None; keys of spark-events match with and without ``spark.``."""
-        plain = key.removeprefix("spark.")
-        for source in (self.given, self.properties):
-            for spelled in (key, f"spark.{plain}", plain):
-                if spelled in source:
-                    return source[spelled]
-        return None
+        every = {_plain(spelled): value for spelled, value in [*self.properties.items(), *self.given.items()]}
+        return every.get(_plain(key))
+
+
+def add_conf(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add ``--conf FILE``."""
+    parser.add_argument("--conf", type=Path, metavar="FILE", help=meaning)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add ``--conf FILE`` and ``--set KEY=VALUE``."""
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="read FILE instead of Spark's spark-defaults.conf",
-    )
+    add_conf(parser, "read FILE instead of Spark's spark-defaults.conf")
     parser.add_argument(
         "--set",
         action="append",
@@ -117,14 +113,17 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
             f"no spark-defaults.conf: looked for {path}, from {_place()}; create it with"
             f" `mkdir -p {path.parent} && spark-events conf >> {path}`, or pass --conf FILE"
         )
-    properties = read_properties(path)
     given: dict[str, str] = {}
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
             raise UsageError(f"--set: given {one!r}, allowed: KEY=VALUE")
-        plain = key.removeprefix("spark.")
-        given[plain if plain.startswith("events.") else key] = value
-        for spelled in (key, plain, f"spark.{plain}"):
-            properties.pop(spelled, None)
+        given[_plain(key)] = value
+    properties = {key: value for key, value in read_properties(path).items() if _plain(key) not in given}
     return Configuration(str(path), properties, given)
+
+
+def _plain(key: str) -> str:
+    """Return a key of spark-events without the prefix ``spark.``, and any other key unchanged."""
+    plain = key.removeprefix("spark.")
+    return plain if plain.startswith("events.") else key

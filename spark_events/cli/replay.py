@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.arguments import add_min_severity
+from spark_events.cli.output import note
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
@@ -54,10 +53,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(run=_run)
 
 
-def _print(text: str) -> None:
-    print(f"spark-events: {text}", file=sys.stderr, flush=True)
-
-
 class _Replay:
     """Read logs one after another into a sink, and count for the last line of output."""
 
@@ -96,12 +91,12 @@ class _Replay:
         """Print one of the first notes; only count later notes."""
         self._notes += 1
         if self._notes <= _MOST_NOTES:
-            _print(text)
+            note(text)
 
     def account(self, undelivered: int) -> None:
         """Print how many notes were not shown, and the last line of output."""
         if self._notes > _MOST_NOTES:
-            _print(f"{self._notes - _MOST_NOTES:,} further notes not shown")
+            note(f"{self._notes - _MOST_NOTES:,} further notes not shown")
         counts = self._counts
         whole = (counted(counts["logs"], "log"), counted(counts["lines"], "line"), counted(counts["events"], "event"))
         kinds = on_one_line(", ".join(sorted(self._unknown)[:_MOST_KINDS]))
@@ -115,7 +110,7 @@ class _Replay:
             (counts["defects"], f"{counted(counts['defects'], 'record')} that could not be translated"),
             (undelivered, f"{counted(undelivered, 'event')} not delivered"),
         )
-        _print("; ".join([", ".join(whole), *(text for count, text in wrong if count)]))
+        note("; ".join([", ".join(whole), *(text for count, text in wrong if count)]))
 
     def _chosen(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
@@ -130,7 +125,7 @@ class _Replay:
                 self._note(f"{log.path}: empty, no event yet")
                 return
             self.failed += 1
-            _print(f"{log.path}: not a Spark event log; skipped")
+            note(f"{log.path}: not a Spark event log; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
             self._note(f"{log.path}: the application's end is missing: {why}")
@@ -140,7 +135,6 @@ def _run(chosen: argparse.Namespace) -> int:
     logs, failed = _find(chosen.paths)
     config, open_sink = sink_of(chosen)
     sink = open_sink()
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     replay = _Replay(chosen, config, sink, failed)
     for log in logs:
         if log.asked_for or looks_like_a_log(log.path):
@@ -158,7 +152,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
     def unreadable(error: OSError) -> None:
         nonlocal failed
         failed += 1
-        _print(f"cannot read {error.filename or path}: {error.strerror}")
+        note(f"cannot read {error.filename or path}: {error.strerror}")
 
     for path in paths:
         before = failed
@@ -169,7 +163,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
             continue
         if not found and failed == before:
             failed += 1
-            _print(f"{path}: no event log in this folder")
+            note(f"{path}: no event log in this folder")
         for log in found:
             logs.setdefault(log.path, log)
     return list(logs.values()), failed

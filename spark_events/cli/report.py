@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import logging
 import os
 import re
 import sys
@@ -14,8 +13,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from spark_events.cli.arguments import UsageError, parsed
-from spark_events.cli.output import OutputError, show, writing
+from spark_events.cli.arguments import UsageError, add_conf, parsed
+from spark_events.cli.output import OutputError, note, show, writing
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.errors import SparkEventsError
@@ -51,11 +50,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         nargs="+",
         help="a file, folder or pattern of JSON lines or of Spark's event logs, or the URL of a database",
     )
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
+    add_conf(
+        parser,
+        "a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
     parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
@@ -88,7 +85,6 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
     if chosen.html is not None and os.path.isdir(chosen.html):
         raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     _options(chosen, _now())  # reject an invalid time before reading any event
     config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
     if chosen.serve:
@@ -100,7 +96,7 @@ def _run(chosen: argparse.Namespace) -> int:
         show(report.as_json().decode())
     elif chosen.html is not None:
         _write(chosen.html, page_of(report))
-        print(f"spark-events: wrote {chosen.html}", file=sys.stderr)
+        note(f"wrote {chosen.html}")
     else:
         with writing():
             print_report(report, None if sys.stdout.isatty() else 1_000)

@@ -6,11 +6,10 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from spark_events.cli.arguments import UsageError, parsed
-from spark_events.cli.output import writing
+from spark_events.cli.arguments import UsageError, add_conf, parsed
+from spark_events.cli.output import note, writing
 from spark_events.config import Settings, duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
@@ -84,7 +83,7 @@ class Reporters:
             self._enqueue(self._waiting)
         except SparkEventsError as error:
             # Close all reporters, even if one of them is blocked. The result counts the undelivered events.
-            print(f"spark-events: {error}", file=sys.stderr)
+            note(str(error))
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
         return sum(counters.lost for counters in self._pipeline.dispatcher.counters().values())
 
@@ -112,12 +111,7 @@ class Reporters:
 
 def add_sink(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that select the reporters."""
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings and its reporters",
-    )
+    add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings and its reporters")
     parser.add_argument(
         "--to",
         action="append",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
-from spark_events.cli.output import show
+from spark_events.cli.output import note, show
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
@@ -83,7 +83,7 @@ def _run(chosen: argparse.Namespace) -> int:
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
     if damaged:
-        print(f"spark-events: skipped {damaged} lines in {chosen.path} that are not events", file=sys.stderr)
+        note(f"skipped {damaged} lines in {chosen.path} that are not events")
     return 0
 
 

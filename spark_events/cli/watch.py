@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from spark_events.cli.arguments import UsageError, parsed
-from spark_events.cli.output import show, table
+from spark_events.cli.output import note, show, table
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.config import duration, integer, positive_duration
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.event.text import moment
+from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.watch.database import EventDatabase
 from spark_events.watch.folder import JsonFolder
@@ -135,7 +134,6 @@ class Watcher:
 
 def _run(chosen: argparse.Namespace) -> int:
     _, open_sink = sink_of(chosen)
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     watch = Watcher(_source(chosen.source), open_sink, chosen.intervals, chosen.since)
     if chosen.every is None:
         return _look(watch, chosen.verbose)
@@ -143,7 +141,7 @@ def _run(chosen: argparse.Namespace) -> int:
         try:
             _look(watch, chosen.verbose)
         except SparkEventsError as error:
-            print(f"spark-events: {error}; checking again in {chosen.every:g} s", file=sys.stderr, flush=True)
+            note(f"{error}; checking again in {chosen.every:g} s")
         time.sleep(chosen.every)
 
 
@@ -165,9 +163,7 @@ def _look(watch: Watcher, verbose: bool) -> int:
         ]
         show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
     if undelivered:
-        print(
-            f"spark-events: {undelivered} events were not delivered; the next check reports them again", file=sys.stderr
-        )
+        note(f"{counted(undelivered, 'event')} not delivered; the next check reports them again")
     return 1 if undelivered else 0
 
 
