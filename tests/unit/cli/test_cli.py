@@ -275,7 +275,7 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["tail", str(path)]) == 0
     shown = capsys.readouterr()
     assert bodies(shown.out) == ["1"]
-    assert shown.err == f"spark-events: skipped 1 lines in {path} that are not events\n"
+    assert shown.err == f"spark-events: {path}: skipped 1 line that is not an event\n"
 
 
 def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
