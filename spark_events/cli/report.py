@@ -48,7 +48,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "sources",
         metavar="SOURCE",
         nargs="+",
-        help="a file, folder or pattern of JSON lines or of Spark's event logs, or the URL of a database",
+        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database",
     )
     add_conf(
         parser,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import glob
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
 from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, TemporaryFilesError, lasting
+from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.file.reading import GZIP, event_of
 from spark_events.reporters.file.rotation import Archive
@@ -65,7 +65,7 @@ class Reading:
     _seen: set[Path] = dataclasses.field(default_factory=set)
 
     def read(self, source: str) -> None:
-        """Read one source: a path, a pattern or the URL of a database.
+        """Read one source: a path or the URL of a database.
 
         Raises:
             SparkEventsError: the source does not exist, cannot be read, or has no events.
@@ -76,12 +76,7 @@ class Reading:
             elif (path := Path(source)).exists():
                 self._path(path)
             else:
-                found = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
-                if not found:
-                    problem = "no file matches this pattern" if glob.has_magic(source) else "no such file or folder"
-                    raise SparkEventsError(f"{source}: {problem}")
-                for name in found:
-                    self._path(Path(name))
+                raise SparkEventsError(f"{source}: no such file or folder")
         except (CutOffError, DamagedLogError) as error:
             raise SparkEventsError(f"{source}: {error}") from None
         except OSError as error:
@@ -207,8 +202,8 @@ class Reading:
         self.progress(text)
         found = self.table.load(file, compressed, self.since)
         if damaged := self.table.damaged - damaged:
-            what = "line that is not an event" if damaged == 1 else "lines that are not events"
-            self.notes.append(f"{text}: skipped {damaged:,} {what}")
+            skipped = counted(damaged, "line that is not an event", "lines that are not events")
+            self.notes.append(f"{text}: skipped {skipped}")
         self.summaries.append(SourceSummary(text, kind, found))
 
     def _log(self, log: EventLog) -> None:
@@ -234,7 +229,7 @@ class Reading:
         try:
             config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
         except ValueError:
-            raise SparkEventsError(f"SOURCE: expected paths, patterns and {database_url.allowed}") from None
+            raise SparkEventsError(f"SOURCE: expected paths and {database_url.allowed}") from None
         url = config.url.reveal()
         if url.startswith("sqlite:"):
             path = url.removeprefix("sqlite:///").partition("?")[0]
