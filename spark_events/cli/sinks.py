@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 
 from spark_events.cli.arguments import UsageError, add_conf, parsed
 from spark_events.cli.output import note, writing
-from spark_events.config import Settings, duration
+from spark_events.config import duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
@@ -142,13 +142,9 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
     if path is None:
         return TranslateConfig(), lambda: JsonLines(sys.stdout.buffer)
     extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
-
-    def settings() -> Settings:
-        # Set no time limit in the pipeline, because the command itself waits for the reporters.
-        return read_settings(path, without=("events.dispatcher.",), extra=extra)
-
-    found = settings()
-    translation = read(found).translation
-    if not found.names_below("events.reporter"):
+    # Set no time limit in the pipeline, because the command itself waits for the reporters.
+    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
+    translation = read(settings).translation
+    if not settings.names_below("events.reporter"):
         return translation, lambda: JsonLines(sys.stdout.buffer)
-    return translation, lambda: Reporters(build(settings(), strict=True), chosen.patience)
+    return translation, lambda: Reporters(build(settings, strict=True), chosen.patience)

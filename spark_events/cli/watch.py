@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from spark_events.cli.arguments import UsageError, parsed
 from spark_events.cli.output import note, show, table
@@ -14,7 +14,6 @@ from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.config import duration, integer, positive_duration
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event
 from spark_events.event.text import moment
 from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
@@ -22,15 +21,8 @@ from spark_events.watch.database import EventDatabase
 from spark_events.watch.folder import JsonFolder
 from spark_events.watch.sightings import Sighting, Sightings
 
-
-class Source(Protocol):
-    """Store of applications' events, to which the watcher adds the events that it reports."""
-
-    def read(self, sightings: Sightings, since: int) -> None:
-        """Read the events since a time, in milliseconds since the epoch."""
-
-    def record(self, event: Event) -> None:
-        """Store a reported event."""
+#: Store of applications' events, to which the watcher adds the events that it reports.
+Source: TypeAlias = JsonFolder | EventDatabase
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
