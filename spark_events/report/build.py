@@ -72,8 +72,6 @@ def build(
         for subject, some in runs_of(table).items()
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
-    for some in runs.values():
-        some.sort(key=lambda run: run.start)
     uptimes = {subject: uptime(some, since, until) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
     ends = {run.key: run.end for some in runs.values() for run in some}

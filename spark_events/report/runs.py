@@ -93,58 +93,50 @@ FROM (
 def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
     """Return the runs by application or query, oldest first."""
     applications = _read(
-        table, "application", f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')", "NULL", "'a:' || app", "app"
+        table,
+        entity="application",
+        condition=f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')",
+        run="NULL",
+        subject="'a:' || app",
+        name="app",
     )
-    of_application = {run.key[:3]: run for run in applications}
     queries = _read(
         table,
-        "query",
-        "coalesce(query_id, query_name) IS NOT NULL",
-        "coalesce(run_id, '')",
-        "'q:' || coalesce(query_id, query_name)",
-        "query_name",
+        entity="query",
+        condition="coalesce(query_id, query_name) IS NOT NULL",
+        run="coalesce(run_id, '')",
+        subject="'q:' || coalesce(query_id, query_name)",
+        name="query_name",
     )
-    runs: dict[str, list[SubjectRun]] = {}
-    for run in applications:
-        runs.setdefault(run.subject, []).append(run)
-    for some in runs.values():
-        _settle(some)
-    own: dict[str, list[SubjectRun]] = {}
+    of_applications = _settled(applications)
+    of_application = {run.key[:3]: run for run in applications}
     for run in queries:
         application = of_application.get(run.key[:3])
         if application is not None and application.end is not None and run.end is None:
             run.end, run.status = max(run.start, application.end), application.status
             run.cause = run.cause or application.cause
-        own.setdefault(run.subject, []).append(run)
-    for some in own.values():
-        _settle(some)
-    return runs | own
+    return of_applications | _settled(queries)
 
 
-def _read(table: EventTable, entity: str, condition: str, run: str, subject: str, name: str) -> list[SubjectRun]:
-    text = _RUNS.format(
-        run=run,
-        subject=subject,
-        name=name,
-        entity=entity,
-        condition=condition,
-        cause=CAUSE,
-        status=_STATUS.format(entity=entity),
-    )
-    found = table.records(SubjectRun, text)
-    for each in found:
-        each.cause = shortened(each.cause) or None
+def _read(table: EventTable, *, entity: str, **parts: str) -> list[SubjectRun]:
+    status = _STATUS.format(entity=entity)
+    found = table.records(SubjectRun, _RUNS.format(entity=entity, status=status, cause=CAUSE, **parts))
+    for run in found:
+        run.cause = shortened(run.cause) or None
     return found
 
 
-def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one application or query, and set the end of each run that was not reported as ended."""
-    runs.sort(key=lambda run: (run.start, run.last))
-    latest = runs[-1].start
-    for run in runs:
-        if run.end is None and latest > run.last:
-            run.end, run.status = run.last, "UNKNOWN"
-            run.cause = run.cause or "the end of the run is missing"
+def _settled(runs: Sequence[SubjectRun]) -> dict[str, list[SubjectRun]]:
+    """Return the runs by subject, oldest first, and set the end of each run that was not reported as ended."""
+    found: dict[str, list[SubjectRun]] = {}
+    for run in sorted(runs, key=lambda run: (run.start, run.last)):
+        found.setdefault(run.subject, []).append(run)
+    for some in found.values():
+        for run in some:
+            if run.end is None and some[-1].start > run.last:
+                run.end, run.status = run.last, "UNKNOWN"
+                run.cause = run.cause or "the end of the run is missing"
+    return found
 
 
 def latest(runs: Iterable[SubjectRun]) -> SubjectRun:
