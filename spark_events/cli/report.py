@@ -110,7 +110,7 @@ def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) 
         reading = Reading(table, options.since, config, progress)
         for source in chosen.sources:
             reading.read(source)
-        progress("computing")
+        progress("computing", None)
         if not table.count():
             if all(one.kind == "empty" for one in reading.summaries):
                 raise SparkEventsError(f"{', '.join(chosen.sources)}: the source is empty and has no event yet")
@@ -162,17 +162,19 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _progress() -> Iterator[Callable[[str, float | None], None]]:
     """Show progress on standard error if it is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda text: None
+        yield lambda text, fraction: None
         return
     from spark_events.reporters.reporter import load_extra
 
     load_extra("rich", "report")
     from rich.console import Console
-    from rich.text import Text
 
     with Console(stderr=True).status("reading") as status:
-        # Pass a Text, because a name of a file may look like rich's markup.
-        yield lambda text: status.update(Text(text))
+
+        def update(text: str, fraction: float | None) -> None:
+            status.update(f"{text}" if fraction is None else f"{text}: {fraction:.0%}")
+
+        yield update

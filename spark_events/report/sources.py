@@ -41,6 +41,8 @@ _LOG_START = re.compile(rb'\s*\{\s*"Event"\s*:')
 _RECORD = "spark-events-watch.jsonl"
 #: Maximum number of notes on one event log.
 _MOST_NOTES = 20
+#: Minimum step of the progress display, as a fraction of an event log.
+_STEP = 0.01
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,7 +53,7 @@ class Reading:
         table: the table.
         since: start of the report's period, in milliseconds; None: no limit.
         translation: settings for the events of event logs.
-        progress: receives the name of the current source.
+        progress: receives the name of the current source and, for an event log, the fraction read so far.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
     """
@@ -59,7 +61,7 @@ class Reading:
     table: EventTable
     since: int | None = None
     translation: TranslateConfig = dataclasses.field(default_factory=TranslateConfig)
-    progress: Callable[[str], None] = lambda text: None
+    progress: Callable[[str, float | None], None] = lambda text, fraction: None
     notes: list[str] = dataclasses.field(default_factory=list)
     summaries: list[SourceSummary] = dataclasses.field(default_factory=list)
     _seen: set[Path] = dataclasses.field(default_factory=set)
@@ -199,7 +201,7 @@ class Reading:
 
     def _load(self, file: Path, compressed: bool, text: str, kind: str) -> None:
         damaged = self.table.damaged
-        self.progress(text)
+        self.progress(text, None)
         found = self.table.load(file, compressed, self.since)
         if damaged := self.table.damaged - damaged:
             skipped = counted(damaged, "line that is not an event", "lines that are not events")
@@ -208,7 +210,7 @@ class Reading:
 
     def _log(self, log: EventLog) -> None:
         text = str(log.path)
-        self.progress(text)
+        self.progress(text, None)
         self.add(self._events_of(log, text), text, "event log")
 
     def _events_of(self, log: EventLog, text: str) -> Iterator[list[Event]]:
@@ -219,7 +221,12 @@ class Reading:
                 self.notes.append(problem)
 
         reader = EventLogReader(log, note, self.translation.summary.interval)
-        yield from replayed(reader, Translator(self.translation))
+        shown = 0.0
+        for events in replayed(reader, Translator(self.translation)):
+            if reader.fraction >= shown + _STEP:
+                shown = reader.fraction
+                self.progress(text, shown)
+            yield events
         if not reader.recognised and (reader.lines or reader.damaged):
             self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
         elif reader.damaged:
@@ -242,7 +249,7 @@ class Reading:
         return "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
 
     def _rows(self, rows: Iterator[tuple[Any, ...]], text: str) -> None:
-        self.progress(text)
+        self.progress(text, None)
         self._load_lines(map(_line_of, rows), text, "database")
 
 

@@ -354,6 +354,20 @@ def test_the_interval_of_summaries_applies_to_event_logs(tmp_path: Path) -> None
     assert reading.notes == []
 
 
+@pytest.mark.parametrize("name", ["foreachbatch-4.3.jsonl", "batch_udf-4.3.zstd", "batch_udf-4.3.lz4"])
+def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: str) -> None:
+    """While an event log is read, progress advances in steps of one percent of the file size, compressed or not."""
+    shown: list[tuple[str, float | None]] = []
+    with EventTable() as table:
+        reading = Reading(table, progress=lambda text, part: shown.append((text, part)))
+        reading.read(str(FIXTURES / name))
+    assert reading.summaries[0].events
+    assert reading.notes == []
+    parts = [part for text, part in shown if part is not None]
+    assert parts == sorted(set(parts))
+    assert 0 < parts[0] <= parts[-1] <= 1
+
+
 def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
     """In the terminal and in the JSON, failures contain their class, and whether a retry is useful."""
     story = Story()
@@ -607,29 +621,15 @@ def test_the_terminal_limits_lists_of_applications(capsys: pytest.CaptureFixture
     assert "… details of 206 more applications and queries: --json or --html" in lines
 
 
-class Terminal(io.StringIO):
-    """Stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_names_of_sources_are_not_markup(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a terminal, a name that looks like the markup of rich is displayed as it is."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    folder = tmp_path / "[" / "red]"
-    folder.mkdir(parents=True)
-    (folder / "events.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
-    assert Call(capsys, folder / "events.jsonl", "--json").code == 0
-
-
 def test_the_server_shows_progress_only_while_it_computes(
     capsys: pytest.CaptureFixture[str], stored: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal, the progress of --serve disappears when the report is computed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
     terminal, hide_cursor, show_cursor = Terminal(), "\x1b[?25l", "\x1b[?25h"
 
     def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:

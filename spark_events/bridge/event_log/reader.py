@@ -57,6 +57,9 @@ class EventLogReader:
         self.cut_off = 0
         self.unreadable = 0
         self.on_damage = on_damage
+        self._file: BinaryIO | None = None
+        self._read_before = 0
+        self._size = sum(map(_size, log.files))
         self._others: Counter[bytes] = Counter()
         self._sound = 0
         self._is_cut_off = False
@@ -70,6 +73,15 @@ class EventLogReader:
     def unknown(self) -> Counter[str]:
         kinds = {kind: count for kind, count in self._others.items() if not kind.startswith(_SPARKS_OWN)}
         return Counter({kind.decode("utf-8", "replace"): count for kind, count in kinds.items()})
+
+    @property
+    def fraction(self) -> float:
+        """Fraction of the files' bytes that has been read, from 0 to 1.
+
+        Compressed files count with their compressed size.
+        """
+        here = 0 if self._file is None else self._file.tell()
+        return min(1.0, (self._read_before + here) / self._size) if self._size else 1.0
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the records in the order of the log; ``at`` never decreases."""
@@ -96,6 +108,7 @@ class EventLogReader:
                 )
             try:
                 with path.open("rb") as file:
+                    self._file = file
                     yield from self._records(path, file)
             except OSError as error:
                 self.unreadable += 1
@@ -103,6 +116,9 @@ class EventLogReader:
             except MissingExtraError as error:
                 self.unreadable += 1
                 self.on_damage(f"{path}: {error}")
+            finally:
+                self._file = None
+                self._read_before += _size(path)
 
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
         number = 0
@@ -185,6 +201,13 @@ class EventLogReader:
         else:
             self._others[b"of many other kinds"] += 1
         return ()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _reason(line: bytes, error: Exception) -> str:
