@@ -119,6 +119,25 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err.startswith(f"spark-events: cannot copy the jar to {target}: ")
 
 
+def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`spark-events uninstall` lists everything to remove: settings, listener, jar and package."""
+    path = tmp_path / "spark-defaults.conf"
+    ours = [
+        "spark.extraListeners a.B,io.sparkevents.EventsListener",
+        "spark.driver.extraClassPath=/opt/spark-events-shim.jar",
+        "spark.jars.packages io.sparkevents:spark-events:0.1.0",
+        "  events.reporters audit",
+        "spark.events.reporter.audit.type file",
+    ]
+    path.write_text("\n".join(["# spark.events.reporters x", *ours, "spark.eventLog.enabled true"]))
+    assert main(["uninstall", "--conf", str(path)]) == 1
+    shown = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert shown == [[str(number), line.strip()] for number, line in enumerate(ours, 2)]
+    path.write_text("spark.eventLog.enabled true\n")
+    assert main(["uninstall", "--conf", str(path)]) == 0
+    assert "pip uninstall spark-events" in capsys.readouterr().out
+
+
 def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The message about a missing jar contains the path and the build command."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
