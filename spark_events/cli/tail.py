@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections import deque
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +24,8 @@ _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATA
 _DIM, _RESET = "\033[2m", "\033[0m"
 #: Attributes with many lines are printed last, below the cause.
 _STACKS = ("exception.stacktrace", "spark.deadline.stack")
+#: Minimum width of a terminal for wrapped lines, in columns.
+_LEAST_WIDTH = 40
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,10 +61,10 @@ def _run(chosen: argparse.Namespace) -> int:
     damaged = 0
     # Last matching events of the existing file; None without -n, and after the existing file has been read.
     last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
-    colours = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
     def render(event: Event) -> None:
-        show(_render(event, colours, chosen.verbose), flush=chosen.follow)
+        show(_render(event, width, chosen.verbose), flush=chosen.follow)
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else lines_of(chosen.path)
@@ -103,25 +107,42 @@ def _is_chosen(event: Event, chosen: argparse.Namespace) -> bool:
     return any(fnmatchcase(one, pattern) for one in application for pattern in chosen.app)
 
 
-def _render(event: Event, colours: bool, verbose: bool) -> str:
-    """Return an event as text.
+def _render(event: Event, width: int, verbose: bool) -> str:
+    """Return an event as a string.
 
     Args:
         event: the event.
-        colours: whether to colour the text, for a terminal.
+        width: columns of the terminal; 0 if the output is not a terminal: lines are printed without colour or
+            wrapping.
         verbose: whether to add the attributes.
     """
-    line = format_event(event, time_format="%Y-%m-%d %H:%M:%S%z")
-    if colours and event.severity in _COLOURS:
+    line = _wrapped(format_event(event, time_format="%Y-%m-%d %H:%M:%S%z"), width, "    ")
+    if width and event.severity in _COLOURS:
         line = f"{_COLOURS[event.severity]}{line}{_RESET}"
     if not verbose:
         return line
     ordered = sorted(event.attributes.items(), key=lambda item: item[0] in _STACKS)
-    details = "\n".join(_detail(key, str(value)) for key, value in [("event_id", event.event_id), *ordered])
-    return f"{line}\n{_DIM}{details}{_RESET}" if colours else f"{line}\n{details}"
+    details = "\n".join(_detail(key, str(value), width) for key, value in [("event_id", event.event_id), *ordered])
+    return f"{line}\n{_DIM}{details}{_RESET}" if width else f"{line}\n{details}"
 
 
-def _detail(key: str, value: str) -> str:
+def _detail(key: str, value: str, width: int) -> str:
     """Return an attribute as lines of text, without terminal control characters."""
     first, *others = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
-    return "\n".join([f"    {on_one_line(key)} = {first}", *(f"        {line}" for line in others)])
+    lines = [f"    {on_one_line(key)} = {first}", *(f"        {line}" for line in others)]
+    return "\n".join(_wrapped(line, width, "            ") for line in lines)
+
+
+def _wrapped(line: str, width: int, indent: str) -> str:
+    """Break a line between words at the terminal's width; longer words stay whole."""
+    if width < _LEAST_WIDTH:
+        return line
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=indent,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

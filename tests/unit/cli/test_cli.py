@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -252,13 +251,16 @@ def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
     assert done.stdout.startswith(b"2023-11-15 03:43:20+0530 INFO ")
 
 
-def test_tail_colours_only_terminals() -> None:
-    """On a terminal, warnings and errors are coloured, and attributes are dim; otherwise the text is the same."""
-    one = event(1, "WARN", text="a")
-    plain, coloured = tail._render(one, False, True), tail._render(one, True, True)
-    assert "\033" not in plain
-    assert coloured.startswith("\033[33m")
-    assert re.sub("\033\\[[0-9;]*m", "", coloured) == plain
+def test_tail_wraps_at_the_terminal_s_width() -> None:
+    """Lines are wrapped and indented only on a terminal. A word that exceeds the width is not split."""
+    one = event(1, url="x" * 90, text="ten chars " * 9)
+    wide, wrapped = tail._render(one, 0, True).splitlines(), tail._render(one, 50, True).splitlines()
+    assert len(wide) == 4
+    assert len(wrapped) > len(wide)
+    assert all(len(line) <= 60 or "x" * 90 in line for line in wrapped)
+    assert "".join("".join(wrapped).split()).replace(tail._DIM, "").replace(tail._RESET, "") == "".join(
+        "".join(wide).split()
+    )
 
 
 def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
