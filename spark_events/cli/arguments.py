@@ -6,16 +6,16 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from spark_events.config import Settings
+from spark_events.config import Kind, Settings
 from spark_events.config.defaults import default_path, read_properties, settings_of
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-#: Upper limit for timeouts in seconds, about 30 years. The system's clocks may overflow with larger values.
-_MOST_SECONDS = 1_000_000_000
+T = TypeVar("T")
 
 
 class UsageError(SparkEventsError):
@@ -33,22 +33,16 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def require_seconds(option: str, given: float, *, above: bool = False) -> None:
-    """Reject a number of seconds that is not a valid timeout, such as ``nan``.
+def parsed(kind: Kind[T]) -> Callable[[str], T]:
+    """Return a parser of an option's value for argparse; durations such as ``30s`` become seconds."""
 
-    Args:
-        option: the option's name, for the message.
-        given: the value, in seconds.
-        above: whether to reject 0 too.
+    def parse(given: str) -> T:
+        try:
+            return kind.parse(given)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"given {given!r}, expected {kind.allowed}") from None
 
-    Raises:
-        UsageError: when the value is out of range; the message states the range.
-    """
-    # `not (…)` also rejects nan, because every comparison with nan is false.
-    if not (given > 0 if above else given >= 0):
-        raise UsageError(f"{option}: given {given:g}, allowed: {'more than 0' if above else '0 or more'} seconds")
-    if given > _MOST_SECONDS:
-        raise UsageError(f"{option}: given {given:g}, allowed: at most {_MOST_SECONDS:,} seconds")
+    return parse
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,22 +66,18 @@ class Configuration:
 
     def value(self, key: str) -> str | None:
         """Return one value, or None; keys of spark-events match with and without ``spark.``."""
-        plain = key.removeprefix("spark.")
-        for source in (self.given, self.properties):
-            for spelled in (key, f"spark.{plain}", plain):
-                if spelled in source:
-                    return source[spelled]
-        return None
+        every = {_plain(spelled): value for spelled, value in [*self.properties.items(), *self.given.items()]}
+        return every.get(_plain(key))
+
+
+def add_conf(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add ``--conf FILE``."""
+    parser.add_argument("--conf", type=Path, metavar="FILE", help=meaning)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add ``--conf FILE`` and ``--set KEY=VALUE``."""
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="read FILE instead of Spark's spark-defaults.conf",
-    )
+    add_conf(parser, "read FILE instead of Spark's spark-defaults.conf")
     parser.add_argument(
         "--set",
         action="append",
@@ -123,14 +113,17 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
             f"no spark-defaults.conf: looked for {path}, from {_place()}; create it with"
             f" `mkdir -p {path.parent} && spark-events conf >> {path}`, or pass --conf FILE"
         )
-    properties = read_properties(path)
     given: dict[str, str] = {}
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
             raise UsageError(f"--set: given {one!r}, allowed: KEY=VALUE")
-        plain = key.removeprefix("spark.")
-        given[plain if plain.startswith("events.") else key] = value
-        for spelled in (key, plain, f"spark.{plain}"):
-            properties.pop(spelled, None)
+        given[_plain(key)] = value
+    properties = {key: value for key, value in read_properties(path).items() if _plain(key) not in given}
     return Configuration(str(path), properties, given)
+
+
+def _plain(key: str) -> str:
+    """Return a key of spark-events without the prefix ``spark.``, and any other key unchanged."""
+    plain = key.removeprefix("spark.")
+    return plain if plain.startswith("events.") else key

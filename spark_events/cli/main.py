@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import logging
 import sys
 from collections.abc import Sequence
 
 from spark_events._version import __version__
 from spark_events.cli import check, conf, replay, report, send_test, tail, uninstall, watch
 from spark_events.cli.arguments import UsageError
-from spark_events.cli.output import OutputError, abandon, writing
+from spark_events.cli.output import OutputError, abandon, note, writing
 from spark_events.errors import SparkEventsError
 
 #: Python's default error handlers for output. Handlers that PYTHONIOENCODING has set are kept.
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Replace characters that the terminal's encoding lacks; otherwise they would abort the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     chosen = argument_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     code = 0
     try:
         code = _code(chosen)
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except OutputError as error:
         abandon()
-        print(f"spark-events: {error}", file=sys.stderr)
+        note(str(error))
         return 1
     except BrokenPipeError:
         # The program that reads the output, such as `head`, has closed the pipe.
@@ -59,5 +61,5 @@ def _code(chosen: argparse.Namespace) -> int:
     except OutputError:
         raise
     except SparkEventsError as error:
-        print(f"spark-events: {error}", file=sys.stderr)
+        note(str(error))
         return 2 if isinstance(error, UsageError) else 1

@@ -1,4 +1,4 @@
-"""Standard output: text in columns, and handling of write errors."""
+"""Output: text in columns, handling of write errors, and notes on standard error."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def show(text: str, *, flush: bool = False) -> None:
     """Print lines; raise the errors of :func:`writing`."""
     with writing():
         print(text, flush=flush)
+
+
+def note(text: str) -> None:
+    """Print a line to standard error."""
+    print(f"spark-events: {text}", file=sys.stderr, flush=True)
 
 
 def abandon() -> None:

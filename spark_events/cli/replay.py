@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.cli.arguments import UsageError, add_min_severity
+from spark_events.cli.arguments import add_min_severity
+from spark_events.cli.output import note
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
@@ -47,53 +46,29 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--name",
         action="append",
+        choices=_NAMES,
         metavar="EVENT",
         help="only events of this name, for example JobFailureEvent (repeatable)",
     )
     parser.set_defaults(run=_run)
 
 
-class _Notes:
-    """Notes on standard error. The first ``most`` notes are printed; later notes are only counted."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._unshown = 0
-
-    def note(self, text: str) -> None:
-        """Print a note; after the limit, only count it."""
-        if self._left:
-            self._left -= 1
-            self.print_note(text)
-        else:
-            self._unshown += 1
-
-    def print_note(self, text: str) -> None:
-        """Print a note, regardless of the limit."""
-        print(f"spark-events: {text}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Print how many notes were not shown."""
-        if self._unshown:
-            self.print_note(f"{self._unshown:,} further notes not shown")
-
-
 class _Replay:
     """Read logs one after another into a sink, and count for the last line of output."""
 
-    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, notes: _Notes) -> None:
+    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, failed: int) -> None:
         self._least = Severity(chosen.min_severity)
         self._names = None if chosen.name is None else frozenset(chosen.name)
         self._config = config
         self._sink = sink
-        self._notes = notes
         self._counts: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
-        self.failed = 0
+        self._notes = 0
+        self.failed = failed
 
     def read(self, log: EventLog) -> None:
         """Read one log completely."""
-        reader = EventLogReader(log, self._notes.note, self._config.summary.interval)
+        reader = EventLogReader(log, self._note, self._config.summary.interval)
         translator = Translator(self._config)
         for events in replayed(reader, translator):
             if events:
@@ -112,8 +87,16 @@ class _Replay:
         self.failed += reader.unreadable
         self._judge(log, reader, translator)
 
-    def account(self, undelivered: int) -> str:
-        """Return the last line of output."""
+    def _note(self, text: str) -> None:
+        """Print one of the first notes; only count later notes."""
+        self._notes += 1
+        if self._notes <= _MOST_NOTES:
+            note(text)
+
+    def account(self, undelivered: int) -> None:
+        """Print how many notes were not shown, and the last line of output."""
+        if self._notes > _MOST_NOTES:
+            note(f"{self._notes - _MOST_NOTES:,} further notes not shown")
         counts = self._counts
         whole = (counted(counts["logs"], "log"), counted(counts["lines"], "line"), counted(counts["events"], "event"))
         kinds = on_one_line(", ".join(sorted(self._unknown)[:_MOST_KINDS]))
@@ -127,7 +110,7 @@ class _Replay:
             (counts["defects"], f"{counted(counts['defects'], 'record')} that could not be translated"),
             (undelivered, f"{counted(undelivered, 'event')} not delivered"),
         )
-        return "; ".join([", ".join(whole), *(text for count, text in wrong if count)])
+        note("; ".join([", ".join(whole), *(text for count, text in wrong if count)]))
 
     def _chosen(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
@@ -139,34 +122,25 @@ class _Replay:
             if reader.unreadable:
                 return
             if not reader.lines and not reader.damaged:
-                self._notes.note(f"{log.path}: empty, no event yet")
+                self._note(f"{log.path}: empty, no event yet")
                 return
             self.failed += 1
-            self._notes.print_note(f"{log.path}: not a Spark event log; skipped")
+            note(f"{log.path}: not a Spark event log; skipped")
         elif not translator.application_is_over:
             why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
-            self._notes.note(f"{log.path}: the application's end is missing: {why}")
+            self._note(f"{log.path}: the application's end is missing: {why}")
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    for name in chosen.name or ():
-        if name not in _NAMES:
-            raise UsageError(f"--name: given {name!r}, allowed: {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
     config, open_sink = sink_of(chosen)
     sink = open_sink()
-    notes = _Notes(_MOST_NOTES)
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    replay = _Replay(chosen, config, sink, notes)
-    replay.failed = failed
-    try:
-        for log in logs:
-            if log.asked_for or looks_like_a_log(log.path):
-                replay.read(log)
-        undelivered = sink.close()
-    finally:
-        notes.close()
-    notes.print_note(replay.account(undelivered))
+    replay = _Replay(chosen, config, sink, failed)
+    for log in logs:
+        if log.asked_for or looks_like_a_log(log.path):
+            replay.read(log)
+    undelivered = sink.close()
+    replay.account(undelivered)
     return 1 if replay.failed or undelivered else 0
 
 
@@ -178,7 +152,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
     def unreadable(error: OSError) -> None:
         nonlocal failed
         failed += 1
-        print(f"spark-events: cannot read {error.filename or path}: {error.strerror}", file=sys.stderr)
+        note(f"cannot read {error.filename or path}: {error.strerror}")
 
     for path in paths:
         before = failed
@@ -189,7 +163,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
             continue
         if not found and failed == before:
             failed += 1
-            print(f"spark-events: {path}: no event log in this folder", file=sys.stderr)
+            note(f"{path}: no event log in this folder")
         for log in found:
             logs.setdefault(log.path, log)
     return list(logs.values()), failed

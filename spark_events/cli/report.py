@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
+import functools
 import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from spark_events.cli.arguments import UsageError
-from spark_events.cli.output import OutputError, show, writing
-from spark_events.config import positive_duration
+from spark_events.cli.arguments import UsageError, add_conf, parsed
+from spark_events.cli.output import OutputError, note, show, writing
+from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.errors import SparkEventsError
 from spark_events.plans import read
@@ -30,7 +29,6 @@ from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
 
 _RELATIVE = re.compile(r"\d+\s*(ms|s|m|min|h|d)")
-_PORT = 4041
 _MOST_NOTES = 3
 _TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
@@ -50,13 +48,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "sources",
         metavar="SOURCE",
         nargs="+",
-        help="a file, folder or pattern of JSON lines or of Spark's event logs, or the URL of a database",
+        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database",
     )
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
+    add_conf(
+        parser,
+        "a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
     parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
@@ -66,7 +62,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--query", metavar="NAME", action="append", default=[], help="name, pattern or id of a query (repeatable)"
     )
-    parser.add_argument("--sla", metavar="TIME", help="longest duration of a commit, for example 30s")
+    parser.add_argument(
+        "--sla", type=parsed(positive_duration), metavar="TIME", help="longest duration of a commit, for example 30s"
+    )
     parser.add_argument("--fail-on-sla", action="store_true", help="exit with 1 if a commit took longer than --sla")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -74,54 +72,41 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     output.add_argument(
         "--serve", action="store_true", help="serve the page on 127.0.0.1; each request reads new events"
     )
-    parser.add_argument("--port", type=int, default=None, help=f"port of --serve (default: {_PORT}; 0: any)")
+    parser.add_argument(
+        "--port", type=parsed(integer(0, 65535)), default=4041, help="port of --serve (default: %(default)s; 0: any)"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    sla = _sla(chosen.sla)
-    if chosen.fail_on_sla and sla is None:
+    if chosen.fail_on_sla and chosen.sla is None:
         raise UsageError("--fail-on-sla needs --sla TIME")
-    if chosen.port is not None and not (chosen.serve and 0 <= chosen.port <= 65535):
-        raise UsageError("--port: expected 0 to 65535, together with --serve")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
     if chosen.html is not None and os.path.isdir(chosen.html):
         raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    _options(chosen, sla, _now())  # reject an invalid time before reading any event
+    _options(chosen, _now())  # reject an invalid time before reading any event
     config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
     if chosen.serve:
-
-        def compute() -> EventReport:
-            with _progress() as progress:
-                return _report(chosen, config, sla, True, progress)
-
-        serve.serve(compute, _PORT if chosen.port is None else chosen.port, lambda text: show(text, flush=True))
+        compute = functools.partial(_report, chosen, config, draw=True)
+        serve.serve(compute, chosen.port, lambda text: show(text, flush=True))
         return 0
-    with _progress() as progress:
-        report = _report(chosen, config, sla, chosen.html is not None, progress)
+    report = _report(chosen, config, draw=chosen.html is not None)
     if chosen.json:
         show(report.as_json().decode())
     elif chosen.html is not None:
         _write(chosen.html, page_of(report))
-        print(f"spark-events: wrote {chosen.html}", file=sys.stderr)
+        note(f"wrote {chosen.html}")
     else:
         with writing():
             print_report(report, None if sys.stdout.isatty() else 1_000)
     return 1 if chosen.fail_on_sla and report.violates_sla else 0
 
 
-def _report(
-    chosen: argparse.Namespace,
-    config: TranslateConfig,
-    sla: int | None,
-    draw: bool,
-    progress: Callable[[str, float | None], None],
-) -> EventReport:
+def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) -> EventReport:
     now = _now()
-    options = _options(chosen, sla, now)
-    with EventTable() as table:
+    options = _options(chosen, now)
+    with _progress() as progress, EventTable() as table:
         reading = Reading(table, options.since, config, progress)
         for source in chosen.sources:
             reading.read(source)
@@ -134,24 +119,16 @@ def _report(
         return build(table, options, now, reading.summaries, reading.notes, draw)
 
 
-def _options(chosen: argparse.Namespace, sla: int | None, now: int) -> ReportOptions:
+def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
     since, until = _time("--since", chosen.since, now), _time("--until", chosen.until, now)
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
-    return ReportOptions(since, until, chosen.app, chosen.query, sla)
+    sla_ms = None if chosen.sla is None else round(chosen.sla * 1000)
+    return ReportOptions(since, until, chosen.app, chosen.query, sla_ms)
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _sla(given: str | None) -> int | None:
-    if given is None:
-        return None
-    try:
-        return round(positive_duration.parse(given) * 1000)
-    except ValueError:
-        raise UsageError(f"--sla: given {given!r}, expected {positive_duration.allowed}") from None
 
 
 def _time(option: str, given: str | None, now: int) -> int | None:
@@ -176,30 +153,11 @@ def _time(option: str, given: str | None, now: int) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, so that no reader sees a half-written page.
-
-    The target of a link is replaced, not the link. The new file has the permissions of the old file. A pipe or a device
-    is written directly.
-    """
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f".spark-events-report.{os.getpid()}")
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            path.write_text(text, encoding="utf-8")
-            return
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        partial.unlink(missing_ok=True)
-        # The page of an existing file must not be readable for others, not even before it is complete.
-        partial.touch(0o666 if mode is None else 0o600, exist_ok=False)
-        if mode is not None:
-            partial.chmod(mode)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
+        path.write_text(text, encoding="utf-8")
     except BrokenPipeError:
         raise
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 

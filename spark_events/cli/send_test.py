@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from spark_events.cli.arguments import add_configuration, configuration, require_seconds
+from spark_events.cli.arguments import add_configuration, configuration, parsed
 from spark_events.cli.output import show, table
+from spark_events.config import positive_duration
 from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import Event, EventBuilder
@@ -32,10 +33,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_configuration(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="time limit of each call of a reporter (default: 10)",
+        type=parsed(positive_duration),
+        default="10s",
+        metavar="TIME",
+        help="time limit of each call of a reporter (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
 
@@ -49,7 +50,6 @@ class SendOutcome(NamedTuple):
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    require_seconds("--timeout", chosen.timeout, above=True)
     given = configuration(chosen)
     settings = given.settings()
     pipeline = build(settings)

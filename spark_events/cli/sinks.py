@@ -6,27 +6,22 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import msgspec
-
-from spark_events.cli.arguments import UsageError, require_seconds
-from spark_events.cli.output import writing
-from spark_events.config import Settings
+from spark_events.cli.arguments import UsageError, add_conf, parsed
+from spark_events.cli.output import note, writing
+from spark_events.config import duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event
+from spark_events.event import Event, encode_lines
 from spark_events.pipeline import Pipeline, build
 from spark_events.plans import read
 from spark_events.translate.config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
 _SLICE = 512
-_BUFFER = 256
 _LOOK_SECONDS = 0.5
-_PATIENCE_SECONDS = 60.0
 
 
 class Sink(Protocol):
@@ -48,28 +43,19 @@ class JsonLines:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._encoder = msgspec.json.Encoder()
-        self._waiting: list[Event] = []
 
     def take(self, events: Sequence[Event]) -> None:
-        self._waiting.extend(events)
-        if len(self._waiting) >= _BUFFER:
-            self._write()
-
-    def close(self) -> int:
-        self._write()
-        with writing():
-            self._stream.flush()
-        return 0
-
-    def _write(self) -> None:
-        rest = memoryview(self._encoder.encode_lines(self._waiting))
+        rest = memoryview(encode_lines(events))
         with writing():
             # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next
             # write.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
-        self._waiting.clear()
+
+    def close(self) -> int:
+        with writing():
+            self._stream.flush()
+        return 0
 
 
 class Reporters:
@@ -97,7 +83,7 @@ class Reporters:
             self._enqueue(self._waiting)
         except SparkEventsError as error:
             # Close all reporters, even if one of them is blocked. The result counts the undelivered events.
-            print(f"spark-events: {error}", file=sys.stderr)
+            note(str(error))
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
         return sum(counters.lost for counters in self._pipeline.dispatcher.counters().values())
 
@@ -115,7 +101,7 @@ class Reporters:
                 # This reporter has just timed out, so `close` must not wait for it again.
                 self._patience = 0.0
                 raise SparkEventsError(
-                    f"aborted: reporter {stuck} delivered no event for {patience:.0f} s;"
+                    f"aborted: reporter {stuck} delivered no event for {patience:g} s;"
                     " check its destination, or raise --patience"
                 )
 
@@ -125,12 +111,7 @@ class Reporters:
 
 def add_sink(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that select the reporters."""
-    parser.add_argument(
-        "--conf",
-        type=Path,
-        metavar="FILE",
-        help="a spark-defaults.conf: use its spark.events.* settings and its reporters",
-    )
+    add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings and its reporters")
     parser.add_argument(
         "--to",
         action="append",
@@ -139,10 +120,10 @@ def add_sink(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--patience",
-        type=float,
-        default=_PATIENCE_SECONDS,
-        metavar="SECONDS",
-        help="abort if a reporter delivers no event for this time (default: %(default).0f)",
+        type=parsed(duration),
+        default="60s",
+        metavar="TIME",
+        help="abort if a reporter delivers no event for this time (default: %(default)s)",
     )
 
 
@@ -151,9 +132,8 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
 
     Raises:
         ConfigError: when the configuration is invalid.
-        UsageError: when ``--to`` has no configuration, or ``--patience`` is invalid.
+        UsageError: when ``--to`` has no configuration.
     """
-    require_seconds("--patience", chosen.patience)
     path = chosen.conf
     if chosen.to and path is None:
         path = default_path()
@@ -162,13 +142,9 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
     if path is None:
         return TranslateConfig(), lambda: JsonLines(sys.stdout.buffer)
     extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
-
-    def settings() -> Settings:
-        # Set no time limit in the pipeline, because the command itself waits for the reporters.
-        return read_settings(path, without=("events.dispatcher.",), extra=extra)
-
-    found = settings()
-    translation = read(found).translation
-    if not found.names_below("events.reporter"):
+    # Set no time limit in the pipeline, because the command itself waits for the reporters.
+    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
+    translation = read(settings).translation
+    if not settings.names_below("events.reporter"):
         return translation, lambda: JsonLines(sys.stdout.buffer)
-    return translation, lambda: Reporters(build(settings(), strict=True), chosen.patience)
+    return translation, lambda: Reporters(build(settings, strict=True), chosen.patience)

@@ -7,16 +7,16 @@ import shutil
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
-from spark_events.cli.output import show
+from spark_events.cli.output import note, show
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
+from spark_events.report.wording import counted
 from spark_events.reporters.file.reading import STDIN, event_of, lines_of
 from spark_events.reporters.log import format_event
 
@@ -59,15 +59,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _run(chosen: argparse.Namespace) -> int:
     damaged = 0
+    # Last matching events of the existing file; None without -n, and after the existing file has been read.
+    last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
     def render(event: Event) -> None:
         show(_render(event, width, chosen.verbose), flush=chosen.follow)
 
     try:
-        lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else _present(chosen.path)
-        # Last matching events of the existing file; None without -n, and after the existing file has been read.
-        last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
+        lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else lines_of(chosen.path)
         for line in lines:
             if line is None:
                 while last:
@@ -86,19 +86,14 @@ def _run(chosen: argparse.Namespace) -> int:
         raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror or error}") from None
+    finally:
+        # Without -f, or if the file cannot be read to its end, no None follows the lines.
+        while last:
+            render(last.popleft())
     if damaged:
-        print(f"spark-events: skipped {damaged} lines in {chosen.path} that are not events", file=sys.stderr)
+        skipped = counted(damaged, "line that is not an event", "lines that are not events")
+        note(f"{chosen.path}: skipped {skipped}")
     return 0
-
-
-def _present(path: str) -> Iterator[bytes | None]:
-    """Yield the lines of a file as :func:`follow` does, but stop at the end of the file."""
-    try:
-        yield from lines_of(path)
-    except SparkEventsError:
-        yield None
-        raise
-    yield None
 
 
 def _is_chosen(event: Event, chosen: argparse.Namespace) -> bool:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
-from spark_events.cli.arguments import UsageError
-from spark_events.cli.output import show, table
+from spark_events.cli.arguments import UsageError, parsed
+from spark_events.cli.output import note, show, table
 from spark_events.cli.sinks import Sink, add_sink, sink_of
-from spark_events.config import Kind, duration, positive_duration
+from spark_events.config import duration, integer, positive_duration
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event
 from spark_events.event.text import moment
+from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.watch.database import EventDatabase
 from spark_events.watch.folder import JsonFolder
 from spark_events.watch.sightings import Sighting, Sightings
 
-_INTERVALS = 2.0
-
-
-class Source(Protocol):
-    """Store of applications' events, to which the watcher adds the events that it reports."""
-
-    def read(self, sightings: Sightings, since: int) -> None:
-        """Read the events since a time, in milliseconds since the epoch."""
-
-    def record(self, event: Event) -> None:
-        """Store a reported event."""
+#: Store of applications' events, to which the watcher adds the events that it reports.
+Source: TypeAlias = JsonFolder | EventDatabase
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,18 +43,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="the folder or file of JSON lines, or the URL of the database, to which the applications' reporters write",
     )
     parser.add_argument(
-        "--every", type=_seconds(positive_duration), metavar="TIME", help="repeat the check after this time"
+        "--every", type=parsed(positive_duration), metavar="TIME", help="repeat the check after this time"
     )
     parser.add_argument(
         "--intervals",
-        type=float,
-        default=_INTERVALS,
+        type=parsed(integer(1, 1_000_000)),
+        default=2,
         metavar="N",
-        help="an application is LOST after N intervals without a heartbeat (default: %(default)g)",
+        help="an application is LOST after N intervals without a heartbeat (default: %(default)s)",
     )
     parser.add_argument(
         "--since",
-        type=_seconds(duration),
+        type=parsed(duration),
         default="7d",
         metavar="TIME",
         help="ignore files and events that are older than this (default: %(default)s)",
@@ -73,16 +62,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("-v", "--verbose", action="store_true", help="also print every application that was found")
     add_sink(parser)
     parser.set_defaults(run=_run)
-
-
-def _seconds(kind: Kind[float]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            return kind.parse(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"given {text!r}, expected {kind.allowed}") from None
-
-    return parse
 
 
 class Watcher:
@@ -100,7 +79,7 @@ class Watcher:
         self,
         source: Source,
         open_sink: Callable[[], Sink],
-        intervals: float,
+        intervals: int,
         since: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -146,11 +125,7 @@ class Watcher:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    # `not (…)` also rejects nan.
-    if not 1 <= chosen.intervals <= 1_000_000:
-        raise UsageError(f"--intervals: given {chosen.intervals:g}, allowed: 1 or more")
     _, open_sink = sink_of(chosen)
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
     watch = Watcher(_source(chosen.source), open_sink, chosen.intervals, chosen.since)
     if chosen.every is None:
         return _look(watch, chosen.verbose)
@@ -158,7 +133,7 @@ def _run(chosen: argparse.Namespace) -> int:
         try:
             _look(watch, chosen.verbose)
         except SparkEventsError as error:
-            print(f"spark-events: {error}; checking again in {chosen.every:g} s", file=sys.stderr, flush=True)
+            note(f"{error}; checking again in {chosen.every:g} s")
         time.sleep(chosen.every)
 
 
@@ -180,9 +155,7 @@ def _look(watch: Watcher, verbose: bool) -> int:
         ]
         show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
     if undelivered:
-        print(
-            f"spark-events: {undelivered} events were not delivered; the next check reports them again", file=sys.stderr
-        )
+        note(f"{counted(undelivered, 'event')} not delivered; the next check reports them again")
     return 1 if undelivered else 0
 
 

@@ -20,7 +20,6 @@ from spark_events.report.table import EventTable
 _DAY = 86_400_000
 _MOST_RUNS = 1_000
 _MOST_NAMES = 10
-_COSTS = ("core_hours", "core_hours_used", "core_hours_idle", "cost")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ def build(
         for subject, some in runs_of(table).items()
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
-    for some in runs.values():
-        some.sort(key=lambda run: run.start)
     uptimes = {subject: uptime(some, since, until) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
     ends = {run.key: run.end for some in runs.values() for run in some}
@@ -107,7 +104,7 @@ def build(
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
-        failure_count=numbers.failure_count,
+        failure_count=sum(group.count for group in numbers.groups),
         lost=numbers.lost,
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
@@ -208,7 +205,7 @@ def _subject(
         downtime_count=len(downs),
         overdue_count=len(overdue),
         idle_count=len(idle),
-        **dict(zip(_COSTS, numbers.costs.get(key, ()), strict=False)),
+        **numbers.costs.get(key, {}),
     )
 
 

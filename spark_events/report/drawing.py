@@ -143,7 +143,7 @@ def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, unti
         width = max(1, -(-(until - since + 1) // buckets))
         merged = {}
         for subject, key, bucket, first, last, count in table.run(_MARKERS_SQL.format(since=since, width=width)):
-            place = (subject, indexes.get(key or "?", len(groups) - 1), bucket)
+            place = (subject, indexes.get(key, len(groups) - 1), bucket)
             old = merged.get(place, Marker(*place[:2], first, last, 0))
             merged[place] = Marker(*place[:2], min(first, old.first), max(last, old.last), count + old.count)
         if len(merged) <= _MARKERS:

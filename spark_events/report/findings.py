@@ -60,7 +60,7 @@ def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Ite
             text = f"{reporter} has been {trouble.status} since {when(trouble.since)}"
         else:
             text = f"{reporter} was {trouble.status} from {when(trouble.since)} to the end of its run"
-        yield Finding("warning", ends.get(trouble.run) is None, f"{text}: {trouble.reason}.")
+        yield Finding("warning", ends.get(trouble.run) is None, f"{text}: {shortened(trouble.reason)}.")
 
 
 def _of_stages(numbers: Numbers) -> Iterator[Finding]:
@@ -77,58 +77,58 @@ def _of_stages(numbers: Numbers) -> Iterator[Finding]:
 
 
 def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int | None) -> Iterator[Finding]:
+    """Yield the problems of an application or query; each text begins with its name."""
     name = title(subject)
-    yield from _of_last_run(subject, run, name, until)
+
+    def finding(level: str, text: str, *, now: bool) -> Finding:
+        return Finding(level, now, f"{name}{text}", subject.key)
+
+    if (last := _of_last_run(subject, run, until)) is not None:
+        yield finding(*last, now=True)
     for work in subject.overdue:
         if work.end is None:
             limit = "" if work.limit_ms is None else f" (limit {span(work.limit_ms)})"
             place = "" if work.place is None else f", at {work.place}"
-            text = f"{name}: {work.what} has been overdue since {when(work.start)}{limit}{place}."
-            yield Finding("error", True, text, subject.key)
+            yield finding("error", f": {work.what} has been overdue since {when(work.start)}{limit}{place}.", now=True)
     for idle in subject.idle:
         if idle.ongoing_since is not None and idle.held_back_by:
-            text = f"{name}: {idle.held_back_by} has held back the watermark since {when(idle.ongoing_since)}."
-            yield Finding("warning", True, text, subject.key)
+            text = f": {idle.held_back_by} has held back the watermark since {when(idle.ongoing_since)}."
+            yield finding("warning", text, now=True)
         elif idle.ongoing_since is not None and idle.subject == "source":
-            text = f"{name}: {idle.source} has been idle since {when(idle.ongoing_since)}."
-            yield Finding("note", True, text, subject.key)
+            yield finding("note", f": {idle.source} has been idle since {when(idle.ongoing_since)}.", now=True)
     if subject.restarts >= _MANY_RESTARTS and subject.failed_runs >= _MANY_RESTARTS and subject.is_long_running:
         times = counted(subject.restarts, "time")
-        yield Finding("warning", False, f"{name} restarted {times}; {subject.failed_runs} runs failed.", subject.key)
+        yield finding("warning", f" restarted {times}; {subject.failed_runs} runs failed.", now=False)
     commits = subject.commits
     if commits is not None and commits.over_sla:
         limit = "its limit" if sla_ms is None else span(sla_ms)
-        text = f"{name}: {commits.over_sla:,} of {counted(commits.events, 'commit')} took longer than {limit};"
-        yield Finding("warning", False, f"{text} the longest took {span(commits.max_ms)}.", subject.key)
+        text = f": {commits.over_sla:,} of {counted(commits.events, 'commit')} took longer than {limit};"
+        yield finding("warning", f"{text} the longest took {span(commits.max_ms)}.", now=False)
     for one in subject.enrichment:
         if one.failed_batches or one.unanswered_rows:
-            text = f"{name}: {counted(one.unanswered_rows, 'row')} received no answer from {one.function}"
+            text = f": {counted(one.unanswered_rows, 'row')} received no answer from {one.function}"
             text += f", {counted(one.failed_batches, 'batch', 'batches')} failed." if one.failed_batches else "."
-            yield Finding("warning", False, text, subject.key)
+            yield finding("warning", text, now=False)
     if subject.executors_lost:
         kinds = ", ".join(f"{count:,} {loss}" for loss, count in subject.executors_lost)
         total = sum(count for _, count in subject.executors_lost)
-        yield Finding("warning", False, f"{name} lost {counted(total, 'executor')}: {kinds}.", subject.key)
+        yield finding("warning", f" lost {counted(total, 'executor')}: {kinds}.", now=False)
 
 
-def _of_last_run(subject: SubjectReport, run: SubjectRun, name: str, until: int) -> Iterator[Finding]:
+def _of_last_run(subject: SubjectReport, run: SubjectRun, until: int) -> tuple[str, str] | None:
+    """Return level and text of the last run's problem, or None."""
     cause = f": {run.cause}" if run.cause else ""
     if run.is_bad and run.end is not None:
         if subject.is_long_running:
-            down = (
-                f"has been down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is {run.status}"
-            )
-            yield Finding("error", True, f"{name} {down}{cause}.", subject.key)
-        else:
-            yield Finding(
-                "error", True, f"{name}: its last run has been {run.status} since {when(run.end)}{cause}.", subject.key
-            )
-    elif run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
+            down = f" has been down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is"
+            return "error", f"{down} {run.status}{cause}."
+        return "error", f": its last run has been {run.status} since {when(run.end)}{cause}."
+    if run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
         silent = f"no event since {when(run.last)}, although the application sends a heartbeat every"
-        yield Finding("error", True, f"{name} may be lost: {silent} {span(run.heartbeat_ms)}.", subject.key)
-    elif run.status == "ENDED" and run.last_failure is not None:
-        text = f"{name} ended with an unknown outcome after a failure: {run.last_failure}."
-        yield Finding("warning", True, text, subject.key)
+        return "error", f" may be lost: {silent} {span(run.heartbeat_ms)}."
+    if subject.kind == "application" and run.status == "ENDED" and run.last_failure:
+        return "warning", f" ended with an unknown outcome after a failure: {shortened(run.last_failure)}."
+    return None
 
 
 def notes_on(

@@ -79,7 +79,7 @@ class SlowCommit:
 
     at: int
     batch_id: int | None
-    duration_ms: float
+    duration_ms: float | None
     rows: int | None
 
 
@@ -96,7 +96,6 @@ class CommitNumbers:
     events: int
     batches: int
     rows: int
-    rows_per_second: float | None
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
@@ -104,7 +103,8 @@ class CommitNumbers:
     first: int
     last: int
     over_sla: int
-    slow: tuple[SlowCommit, ...]
+    rows_per_second: float | None = None
+    slow: tuple[SlowCommit, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class FailureGroup:
     retried: int
     first: int
     last: int
-    entities: tuple[tuple[str, int], ...]
+    entities: dict[str, int]
     applications: tuple[str, ...]
     queries: tuple[str, ...]
     stack: str | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from typing import Any
+
+import msgspec
 
 from spark_events.report.model import (
     CommitNumbers,
@@ -18,7 +19,6 @@ from spark_events.report.model import (
 )
 from spark_events.report.runs import CAUSE, FAILURE, GROUP, RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
-from spark_events.report.wording import shortened
 
 _WARN = 4
 _MOST_SLOW = 10_000
@@ -34,41 +34,50 @@ DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
 LAG = "CASE WHEN watermark > 0 THEN coalesce(lag_ms, newest_row - watermark) END"
 
 _COMMITS = f"""
-SELECT {QUERY}, count(*), sum(greatest(coalesce(batches, 1), 1)), coalesce(sum(rows_in), 0),
-  quantile_cont({DURATION}, [0.5, 0.95, 0.99]), max({DURATION}), min(ts), max(ts), count(*) FILTER ({{slow}})
-FROM period WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1
+SELECT * EXCLUDE quantiles, quantiles[1] AS p50_ms, quantiles[2] AS p95_ms, quantiles[3] AS p99_ms FROM (
+  SELECT {QUERY} AS subject, count(*) AS events, sum(greatest(coalesce(batches, 1), 1)) AS batches,
+    coalesce(sum(rows_in), 0) AS rows, quantile_cont({DURATION}, [0.5, 0.95, 0.99]) AS quantiles,
+    max({DURATION}) AS max_ms, min(ts) AS first, max(ts) AS last, count(*) FILTER ({{slow}}) AS over_sla
+  FROM period WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY subject
+)
 """
 _SLOW = f"""
-SELECT {QUERY}, ts, batch_id, {DURATION} AS took, rows_in FROM period
+SELECT {QUERY} AS subject, ts AS at, batch_id, {DURATION} AS duration_ms, rows_in AS rows FROM period
 WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL AND {{slow}}
-ORDER BY took DESC, ts LIMIT {_MOST_SLOW}
+ORDER BY duration_ms DESC, ts LIMIT {_MOST_SLOW}
 """
 _WATERMARKS = f"""
-SELECT {QUERY}, arg_max(watermark, (ts, sequence)) FILTER (watermark > 0),
-  arg_max({LAG}, (ts, sequence)) FILTER (({LAG}) IS NOT NULL), max({LAG}), coalesce(sum(late_rows), 0)
-FROM period WHERE watermark IS NOT NULL AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1
+SELECT {QUERY} AS subject, arg_max({LAG}, (ts, sequence)) FILTER (({LAG}) IS NOT NULL) AS lag_ms,
+  arg_max(watermark, (ts, sequence)) FILTER (watermark > 0) AS last, max({LAG}) AS max_lag_ms,
+  coalesce(sum(late_rows), 0) AS rows_dropped_late
+FROM period WHERE watermark IS NOT NULL AND coalesce(query_id, query_name) IS NOT NULL GROUP BY subject
 """
 _ENRICHMENT = """
-SELECT coalesce('q:' || query_id, 'a:' || app), coalesce("function", '?'), count(*),
-  count(*) FILTER (outcome = 'failed'), coalesce(sum(calls), 0), coalesce(sum(attempts), 0), coalesce(sum(retries), 0),
-  coalesce(sum(timeouts), 0), coalesce(sum(unanswered), 0), max(p99_ms)
+SELECT coalesce('q:' || query_id, 'a:' || app) AS subject, coalesce("function", '?') AS function, count(*) AS batches,
+  count(*) FILTER (outcome = 'failed') AS failed_batches, coalesce(sum(calls), 0) AS calls,
+  coalesce(sum(attempts), 0) AS attempts, coalesce(sum(retries), 0) AS retries, coalesce(sum(timeouts), 0) AS timeouts,
+  coalesce(sum(unanswered), 0) AS unanswered_rows, max(p99_ms) AS p99_ms
 FROM period WHERE name = 'EnrichmentEvent' GROUP BY 1, 2 ORDER BY 1, 2
 """
 _GROUPS = f"""
-SELECT grp, arg_max(coalesce(error_type, status), (ts, sequence)), arg_max(cause, (ts, sequence)),
-  arg_max(label, (ts, sequence)),
-  arg_max(location, (ts, sequence)), count(*), count(*) FILTER (will_retry = 'true'), min(ts), max(ts),
-  list_sort(list(DISTINCT app)), list_sort(list(DISTINCT coalesce(query_name, query_id)) FILTER (query_id IS NOT NULL)),
-  arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL), histogram(coalesce(entity, '?')),
-  arg_max(failure_class, (ts, sequence)), arg_max(retry_useful, (ts, sequence))
-FROM (SELECT *, {GROUP} AS grp, {CAUSE} AS cause FROM period WHERE {FAILURE})
-GROUP BY 1 ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
+SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?') AS error_type,
+  coalesce(arg_max(cause, (ts, sequence)), '?') AS cause, arg_max(label, (ts, sequence)) AS label,
+  arg_max(location, (ts, sequence)) AS location, count(*) AS count, count(*) FILTER (will_retry = 'true') AS retried,
+  min(ts) AS first, max(ts) AS last, histogram(coalesce(entity, '?')) AS entities,
+  list_sort(list(DISTINCT app))[:{_MOST_SUBJECTS}] AS applications,
+  coalesce(list_sort(list(DISTINCT coalesce(query_name, query_id)) FILTER (query_id IS NOT NULL)), [])
+    [:{_MOST_SUBJECTS}] AS queries,
+  arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL) AS stack,
+  arg_max(failure_class, (ts, sequence)) AS failure_class,
+  arg_max(retry_useful = 'true', (ts, sequence)) AS retry_useful
+FROM (SELECT *, {GROUP} AS key, {CAUSE} AS cause FROM period WHERE {FAILURE})
+GROUP BY key ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
 _BY_SUBJECT = f"""
-WITH failure AS (SELECT *, {GROUP} AS grp FROM period WHERE {FAILURE})
-SELECT 'a:' || app AS subject, grp, count(*) FROM failure GROUP BY 1, 2
+WITH failure AS (SELECT *, {GROUP} AS key FROM period WHERE {FAILURE})
+SELECT 'a:' || app AS subject, key, count(*) FROM failure WHERE app <> '{NO_APPLICATION}' GROUP BY 1, 2
 UNION ALL
-SELECT {QUERY}, grp, count(*) FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
+SELECT {QUERY}, key, count(*) FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
 ORDER BY 1, 3 DESC, 2
 """
 _EXECUTORS_LOST = """
@@ -76,8 +85,9 @@ SELECT 'a:' || app, coalesce(loss, 'UNKNOWN'), count(*) FROM period
 WHERE name = 'ExecutorStatusChangeEvent' AND status = 'LOST' AND executor IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 3 DESC
 """
 _LOST = """
-SELECT app, coalesce(dropped_where, '?'), coalesce(dropped_reason, '?'), sum(coalesce(dropped, 1)) FROM period
-WHERE name = 'EventsDroppedEvent' GROUP BY 1, 2, 3
+SELECT app AS application, coalesce(dropped_where, '?') AS "where", coalesce(dropped_reason, '?') AS reason,
+  sum(coalesce(dropped, 1)) AS count
+FROM period WHERE name = 'EventsDroppedEvent' GROUP BY 1, 2, 3
 UNION ALL
 SELECT app, 'reporters', 'see its DispatcherReportEvent', sum(lost - coalesce(lost_records, 0)) FROM period
 WHERE name = 'DispatcherReportEvent' AND lost > coalesce(lost_records, 0) GROUP BY 1
@@ -85,24 +95,28 @@ ORDER BY 1, 2, 3
 """
 #: Each summary contains the sums since the start of its run, so only the last summary of each run counts.
 _COSTS = """
-SELECT 'a:' || app, sum(allocated), sum(used), sum(idle), sum(cost) FROM (
-  SELECT app, app_id, attempt, arg_max(core_hours, (ts, sequence)) AS allocated,
-    arg_max(core_hours_used, (ts, sequence)) AS used, arg_max(core_hours_idle, (ts, sequence)) AS idle,
-    arg_max(cost, (ts, sequence)) AS cost
-  FROM period WHERE name = 'ApplicationSummaryEvent' GROUP BY 1, 2, 3
-) GROUP BY 1
+SELECT 'a:' || app AS subject, sum(core_hours) AS core_hours, sum(core_hours_used) AS core_hours_used,
+  sum(core_hours_idle) AS core_hours_idle, sum(cost) AS cost
+FROM (
+  SELECT app, app_id, attempt, arg_max(core_hours, (ts, sequence)) AS core_hours,
+    arg_max(core_hours_used, (ts, sequence)) AS core_hours_used,
+    arg_max(core_hours_idle, (ts, sequence)) AS core_hours_idle, arg_max(cost, (ts, sequence)) AS cost
+  FROM period WHERE name = 'ApplicationSummaryEvent' GROUP BY app, app_id, attempt
+) GROUP BY subject
 """
 _SLOW_STAGES = f"""
-SELECT app, app_id, coalesce(stage_id, -1), coalesce(stage_attempt, 0), coalesce(stage_name, '?'), ts, stage_ms,
-  coalesce(stage_lost_ms, 0), problems, body
+SELECT app AS application, app_id, coalesce(stage_id, -1) AS stage, coalesce(stage_attempt, 0) AS attempt,
+  coalesce(stage_name, '?') AS name, ts AS at, stage_ms AS duration_ms, coalesce(stage_lost_ms, 0) AS lost_ms,
+  string_split(problems, chr(30)) AS problems, body AS text
 FROM period WHERE name = 'StageSummaryEvent' AND problems IS NOT NULL
-ORDER BY 8 DESC, stage_ms DESC, ts, sequence LIMIT {_MOST_STAGES}
+ORDER BY lost_ms DESC, duration_ms DESC, ts, sequence LIMIT {_MOST_STAGES}
 """
 _REPORTERS = """
-SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), reporter, arg_max(status, (ts, sequence)), max(ts),
-  arg_max(reason, (ts, sequence))
-FROM event WHERE name = 'ReporterStatusChangeEvent' GROUP BY 1, 2, 3, 4
-HAVING arg_max(status, (ts, sequence)) IN ('open', 'disabled') ORDER BY 1, 4, 6
+SELECT app AS application, [app, coalesce(app_id, ''), coalesce(attempt, ''), NULL] AS run,
+  coalesce(reporter, '?') AS reporter, arg_max(status, (ts, sequence)) AS status, max(ts) AS since,
+  coalesce(arg_max(reason, (ts, sequence)), '') AS reason
+FROM event WHERE name = 'ReporterStatusChangeEvent' GROUP BY 1, 2, 3
+HAVING arg_max(event.status, (ts, sequence)) IN ('open', 'disabled') ORDER BY application, reporter, since
 """
 
 
@@ -127,11 +141,10 @@ class Numbers:
     enrichment: dict[str, tuple[EnrichmentNumbers, ...]]
     groups: tuple[FailureGroup, ...]
     failures: dict[str, tuple[tuple[int, int], ...]]
-    failure_count: int
     executors_lost: dict[str, tuple[tuple[str, int], ...]]
     lost: tuple[Lost, ...]
     reporters: tuple[ReporterTrouble, ...]
-    costs: dict[str, tuple[float | None, float | None, float | None, float | None]]
+    costs: dict[str, dict[str, float | None]]
     slow_stages: tuple[SlowStage, ...]
     slow_stage_count: int
 
@@ -145,63 +158,39 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
         uptimes: milliseconds that each application or query ran, for throughputs.
     """
     slow = f"severity >= {_WARN}" if sla_ms is None else f"{DURATION} > {sla_ms}"
-    enrichment = defaultdict(list)
-    for subject, *values in table.run(_ENRICHMENT):
-        enrichment[subject].append(EnrichmentNumbers(*values))
     lost_executors = defaultdict(list)
     for subject, loss, count in table.run(_EXECUTORS_LOST):
         lost_executors[subject].append((loss, count))
     groups, failures = _failures(table)
     return Numbers(
         commits=_commits(table, slow, uptimes),
-        watermarks={row[0]: Watermark(row[1], row[2], row[3], int(row[4])) for row in table.run(_WATERMARKS)},
-        enrichment={subject: tuple(some) for subject, some in enrichment.items()},
+        watermarks={subject: some[0] for subject, some in table.by_subject(Watermark, _WATERMARKS).items()},
+        enrichment=table.by_subject(EnrichmentNumbers, _ENRICHMENT),
         groups=groups,
         failures=failures,
-        failure_count=int(table.run(f"SELECT count(*) FROM period WHERE {FAILURE}")[0][0]),
         executors_lost={subject: tuple(some) for subject, some in lost_executors.items()},
-        lost=tuple(Lost(app, where, reason, int(count)) for app, where, reason, count in table.run(_LOST)),
-        reporters=tuple(
-            ReporterTrouble(app, (app, app_id, attempt, None), reporter or "?", status, at, shortened(reason))
-            for app, app_id, attempt, reporter, status, at, reason in table.run(_REPORTERS)
-        ),
-        costs={subject: tuple(values) for subject, *values in table.run(_COSTS)},
-        slow_stages=tuple(map(_slow_stage, table.run(_SLOW_STAGES))),
+        lost=tuple(table.records(Lost, _LOST)),
+        reporters=tuple(table.records(ReporterTrouble, _REPORTERS)),
+        costs={row.pop("subject"): row for row in table.rows(_COSTS)},
+        slow_stages=tuple(map(_slow_stage, table.rows(_SLOW_STAGES))),
         slow_stage_count=int(
             table.run("SELECT count(*) FROM period WHERE name = 'StageSummaryEvent' AND problems IS NOT NULL")[0][0]
         ),
     )
 
 
-def _slow_stage(row: Sequence[Any]) -> SlowStage:
-    app, app_id, stage, attempt, name, at, duration, lost, problems, text = row
-    pairs = (problem.partition("\x1f") for problem in problems.split("\x1e"))
-    kinds = tuple((kind, explanation) for kind, _, explanation in pairs)
-    return SlowStage(app, app_id, stage, attempt, name, at, duration, lost, kinds, text)
+def _slow_stage(row: dict[str, Any]) -> SlowStage:
+    problems = [problem.split("\x1f", 1) for problem in row["problems"]]
+    return msgspec.convert({**row, "problems": problems}, SlowStage)
 
 
 def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str, CommitNumbers]:
-    slowest: dict[str, list[SlowCommit]] = defaultdict(list)
-    for query, ts, batch, took, rows in table.run(_SLOW.format(slow=slow)):
-        slowest[query].append(SlowCommit(ts, batch, took, rows))
+    slowest = table.by_subject(SlowCommit, _SLOW.format(slow=slow))
     found = {}
-    for query, events, batches, rows, quantiles, longest, first, last, over in table.run(_COMMITS.format(slow=slow)):
+    for query, (commits,) in table.by_subject(CommitNumbers, _COMMITS.format(slow=slow)).items():
         up = uptimes.get(query, 0)
-        p50, p95, p99 = quantiles or (None, None, None)
-        found[query] = CommitNumbers(
-            events=events,
-            batches=int(batches),
-            rows=int(rows),
-            rows_per_second=int(rows) * 1000 / up if up else None,
-            p50_ms=p50,
-            p95_ms=p95,
-            p99_ms=p99,
-            max_ms=longest,
-            first=first,
-            last=last,
-            over_sla=over,
-            slow=tuple(slowest[query]),
-        )
+        rate = commits.rows * 1000 / up if up else None
+        found[query] = dataclasses.replace(commits, rows_per_second=rate, slow=slowest.get(query, ()))
     return found
 
 
@@ -210,42 +199,13 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
 
     If there are more than a thousand causes, the failures with other causes form one group with an empty key.
     """
-    groups: list[FailureGroup] = []
-    indexes: dict[str, int] = {}
-    for row in table.run(_GROUPS):
-        key, error_type, cause, label, location, count, retried, first, last, apps, queries, stack, entities = row[:13]
-        failure_class, retry_useful = row[13:]
-        indexes[key] = len(groups)
-        groups.append(
-            FailureGroup(
-                key=key or "?",
-                error_type=error_type or "?",
-                cause=cause or "?",
-                label=label,
-                location=location,
-                count=count,
-                retried=retried,
-                first=first,
-                last=last,
-                entities=tuple(sorted(entities.items())),
-                applications=_some(apps),
-                queries=_some(queries),
-                stack=stack,
-                failure_class=failure_class,
-                retry_useful=None if retry_useful is None else retry_useful == "true",
-            )
-        )
-    by_subject: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    rest = len(groups)
+    groups = table.records(FailureGroup, _GROUPS)
+    indexes = {group.key: index for index, group in enumerate(groups)}
+    by_subject: dict[str, Counter[int]] = defaultdict(Counter)
     for subject, key, count in table.run(_BY_SUBJECT):
-        if subject != f"a:{NO_APPLICATION}":
-            by_subject[subject][indexes.get(key, rest)] += count
+        by_subject[subject][indexes.get(key, len(groups))] += count
     total, first, last = table.run(f"SELECT count(*), min(ts), max(ts) FROM period WHERE {FAILURE}")[0]
     if others := total - sum(group.count for group in groups):
         text = f"{others:,} failures of other causes; choose an application with --app, or a period with --since"
-        groups.append(FailureGroup("", "?", text, None, None, others, 0, first, last, (), (), (), None))
+        groups.append(FailureGroup("", "?", text, None, None, others, 0, first, last, {}, (), (), None))
     return tuple(groups), {subject: tuple(some.items()) for subject, some in by_subject.items()}
-
-
-def _some(names: list[str] | None) -> tuple[str, ...]:
-    return tuple((names or [])[:_MOST_SUBJECTS])

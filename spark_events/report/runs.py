@@ -29,7 +29,7 @@ _FIRST_LINE = "left(split_part({}, chr(10), 1), 300)"
 #: SQL expression for the key of a failure's cause.
 GROUP = (
     "coalesce(CASE WHEN name = 'JobStatusChangeEvent' THEN 'LOST' END, "
-    f"fingerprint, {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
+    f"nullif(fingerprint, {{empty}}), {_FIRST_LINE.format('nullif(root_cause, {empty})')},"
     f" concat(error_type, chr(10), {_FIRST_LINE.format(CAUSE)}))"
 ).format(empty="''")
 #: Condition for events that are failures. The condition includes LOST, because a lost application has no
@@ -69,95 +69,74 @@ class SubjectRun:
 
 _STATUS = "name = 'JobStatusChangeEvent' AND entity = '{entity}'"
 _RUNS = """
-SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), {run}, {subject}, max({name}),
-  min(ts) FILTER ({status} AND status = 'RUNNING'),
-  max(ts) FILTER ({status} AND status <> 'RUNNING'),
-  arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING'),
-  min(ts), max(ts), max(heartbeat_ms), bool_or(query_id IS NOT NULL),
-  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
-  arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}'),
-  arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN'),
-  arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
-FROM event WHERE {condition} GROUP BY 1, 2, 3, 4, 5 ORDER BY 7, 10
+SELECT key, subject, coalesce(nullif(name, ''), substr(subject, 3)) AS name, coalesce(started, first) AS start,
+  CASE WHEN ended IS NOT NULL THEN greatest(coalesce(started, first), ended) END AS "end",
+  coalesce(status, 'RUNNING') AS status, started IS NOT NULL AS start_known, last, heartbeat_ms, has_queries,
+  coalesce(cause || ' (at ' || location || ')', cause, end_reason) AS cause, last_failure,
+  coalesce(ended < started, false) AS ends_before_start
+FROM (
+  SELECT [app, coalesce(app_id, ''), coalesce(attempt, ''), {run}] AS key, {subject} AS subject, max({name}) AS name,
+    min(ts) FILTER ({status} AND status = 'RUNNING') AS started,
+    max(ts) FILTER ({status} AND status <> 'RUNNING') AS ended,
+    arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING') AS status,
+    min(ts) AS first, max(ts) AS last, max(heartbeat_ms) AS heartbeat_ms, bool_or(query_id IS NOT NULL) AS has_queries,
+    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS cause,
+    arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS location,
+    arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN') AS end_reason,
+    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
+      AS last_failure
+  FROM event WHERE {condition} GROUP BY 1, 2
+) ORDER BY started, first
 """
 
 
 def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
     """Return the runs by application or query, oldest first."""
     applications = _read(
-        table, "application", f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')", "NULL", "'a:' || app", "app"
+        table,
+        entity="application",
+        condition=f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')",
+        run="NULL",
+        subject="'a:' || app",
+        name="app",
     )
-    of_application = {run.key[:3]: run for run in applications}
     queries = _read(
         table,
-        "query",
-        "coalesce(query_id, query_name) IS NOT NULL",
-        "coalesce(run_id, '')",
-        "'q:' || coalesce(query_id, query_name)",
-        "query_name",
+        entity="query",
+        condition="coalesce(query_id, query_name) IS NOT NULL",
+        run="coalesce(run_id, '')",
+        subject="'q:' || coalesce(query_id, query_name)",
+        name="query_name",
     )
-    runs: dict[str, list[SubjectRun]] = {}
-    for run in applications:
-        runs.setdefault(run.subject, []).append(run)
-    for some in runs.values():
-        _settle(some)
-    own: dict[str, list[SubjectRun]] = {}
+    of_applications = _settled(applications)
+    of_application = {run.key[:3]: run for run in applications}
     for run in queries:
         application = of_application.get(run.key[:3])
         if application is not None and application.end is not None and run.end is None:
             run.end, run.status = max(run.start, application.end), application.status
             run.cause = run.cause or application.cause
-        own.setdefault(run.subject, []).append(run)
-    for some in own.values():
-        _settle(some)
-    return runs | own
+    return of_applications | _settled(queries)
 
 
-def _read(table: EventTable, entity: str, condition: str, run: str, subject: str, name: str) -> list[SubjectRun]:
-    text = _RUNS.format(
-        run=run,
-        subject=subject,
-        name=name,
-        entity=entity,
-        condition=condition,
-        cause=CAUSE,
-        status=_STATUS.format(entity=entity),
-    )
-    found = []
-    for row in table.run(text):
-        app, app_id, attempt, run_id, key, name, started, ended, status, first, last, heartbeat, queries = row[:13]
-        start = first if started is None else started
-        cause, location, end_reason, last_failure = row[13:]
-        if cause is not None and location is not None:
-            cause = f"{shortened(cause)} (at {shortened(location)})"
-        found.append(
-            SubjectRun(
-                key=(app, app_id, attempt, run_id),
-                subject=key,
-                name=name or key[2:],
-                start=start,
-                end=None if ended is None else max(start, ended),
-                status=status or "RUNNING",
-                start_known=started is not None,
-                last=last,
-                heartbeat_ms=heartbeat,
-                has_queries=bool(queries),
-                cause=shortened(cause or end_reason) or None,
-                ends_before_start=ended is not None and ended < start,
-                last_failure=shortened(last_failure) if last_failure and entity == "application" else None,
-            )
-        )
+def _read(table: EventTable, *, entity: str, **parts: str) -> list[SubjectRun]:
+    status = _STATUS.format(entity=entity)
+    found = table.records(SubjectRun, _RUNS.format(entity=entity, status=status, cause=CAUSE, **parts))
+    for run in found:
+        run.cause = shortened(run.cause) or None
     return found
 
 
-def _settle(runs: list[SubjectRun]) -> None:
-    """Sort the runs of one application or query, and set the end of each run that was not reported as ended."""
-    runs.sort(key=lambda run: (run.start, run.last))
-    latest = runs[-1].start
-    for run in runs:
-        if run.end is None and latest > run.last:
-            run.end, run.status = run.last, "UNKNOWN"
-            run.cause = run.cause or "the end of the run is missing"
+def _settled(runs: Sequence[SubjectRun]) -> dict[str, list[SubjectRun]]:
+    """Return the runs by subject, oldest first, and set the end of each run that was not reported as ended."""
+    found: dict[str, list[SubjectRun]] = {}
+    for run in sorted(runs, key=lambda run: (run.start, run.last)):
+        found.setdefault(run.subject, []).append(run)
+    for some in found.values():
+        for run in some:
+            if run.end is None and some[-1].start > run.last:
+                run.end, run.status = run.last, "UNKNOWN"
+                run.cause = run.cause or "the end of the run is missing"
+    return found
 
 
 def latest(runs: Iterable[SubjectRun]) -> SubjectRun:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import glob
-import gzip
 import re
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,20 +18,20 @@ from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
-from spark_events.event import Event, decode_event, encode_lines
+from spark_events.event import Event, encode_lines
 from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, TemporaryFilesError, lasting
+from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.reporters.file.reading import GZIP, event_of
 from spark_events.reporters.file.rotation import Archive
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
-_GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
 _CHUNK = 5_000
-_PIECE = 1 << 16
 #: Time limit for a statement on PostgreSQL, in seconds.
 _PATIENCE = 600.0
 
@@ -70,7 +67,7 @@ class Reading:
     _seen: set[Path] = dataclasses.field(default_factory=set)
 
     def read(self, source: str) -> None:
-        """Read one source: a path, a pattern or the URL of a database.
+        """Read one source: a path or the URL of a database.
 
         Raises:
             SparkEventsError: the source does not exist, cannot be read, or has no events.
@@ -81,12 +78,7 @@ class Reading:
             elif (path := Path(source)).exists():
                 self._path(path)
             else:
-                found = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
-                if not found:
-                    problem = "no file matches this pattern" if glob.has_magic(source) else "no such file or folder"
-                    raise SparkEventsError(f"{source}: {problem}")
-                for name in found:
-                    self._path(Path(name))
+                raise SparkEventsError(f"{source}: no such file or folder")
         except (CutOffError, DamagedLogError) as error:
             raise SparkEventsError(f"{source}: {error}") from None
         except OSError as error:
@@ -161,9 +153,10 @@ class Reading:
             return
         known = {row[0] for row in self.table.run("SELECT DISTINCT app_id FROM event WHERE app_id IS NOT NULL")}
         with file.open("rb") as opened:
-            lines = [line for line in opened if _application_of(line) in known]
-        if lines:
-            self._load_lines(lines, str(file), "events")
+            events = [event for line in opened if (event := event_of(line)) is not None]
+        losses = [event for event in events if event.attributes.get("spark.app.id") in known]
+        if losses:
+            self.add(iter([losses]), str(file), "events")
 
     def _file(self, file: Path, kind: str) -> None:
         if not self._is_new(file):
@@ -176,7 +169,7 @@ class Reading:
             self._rows(_sqlite_rows(file, self._condition()), str(file))
         else:
             with file.open("rb") as opened:
-                compressed = opened.read(2) == _GZIP
+                compressed = opened.read(2) == GZIP
             try:
                 self._load(file, compressed, str(file), "events")
             except OSError:
@@ -186,12 +179,11 @@ class Reading:
 
     def _readable_part(self, file: Path) -> Iterator[bytes]:
         """Yield the readable beginning of a damaged compressed file."""
-        with gzip.open(file, "rb") as whole:
+        with file.open("rb") as opened:
             try:
-                while piece := whole.read1(_PIECE):
-                    yield piece
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                self.notes.append(f"{file}: the rest of the file cannot be decompressed ({error})")
+                yield from pieces(opened, self.notes.append)
+            except (CutOffError, DamagedLogError) as error:
+                self.notes.append(f"{file}: {error}")
 
     def _load_lines(self, lines: Iterable[bytes], text: str, kind: str) -> None:
         """Load JSON lines through a temporary file."""
@@ -212,8 +204,8 @@ class Reading:
         self.progress(text, None)
         found = self.table.load(file, compressed, self.since)
         if damaged := self.table.damaged - damaged:
-            what = "line that is not an event" if damaged == 1 else "lines that are not events"
-            self.notes.append(f"{text}: skipped {damaged:,} {what}")
+            skipped = counted(damaged, "line that is not an event", "lines that are not events")
+            self.notes.append(f"{text}: skipped {skipped}")
         self.summaries.append(SourceSummary(text, kind, found))
 
     def _log(self, log: EventLog) -> None:
@@ -222,12 +214,10 @@ class Reading:
         self.add(self._events_of(log, text), text, "event log")
 
     def _events_of(self, log: EventLog, text: str) -> Iterator[list[Event]]:
-        noted = 0
+        most = len(self.notes) + _MOST_NOTES
 
         def note(problem: str) -> None:
-            nonlocal noted
-            noted += 1
-            if noted <= _MOST_NOTES:
+            if len(self.notes) < most:
                 self.notes.append(problem)
 
         reader = EventLogReader(log, note, self.translation.summary.interval)
@@ -237,8 +227,6 @@ class Reading:
                 shown = reader.fraction
                 self.progress(text, shown)
             yield events
-        if noted > _MOST_NOTES:
-            self.notes.append(f"{text}: {noted - _MOST_NOTES:,} further notes not shown")
         if not reader.recognised and (reader.lines or reader.damaged):
             self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
         elif reader.damaged:
@@ -248,7 +236,7 @@ class Reading:
         try:
             config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
         except ValueError:
-            raise SparkEventsError(f"SOURCE: expected paths, patterns and {database_url.allowed}") from None
+            raise SparkEventsError(f"SOURCE: expected paths and {database_url.allowed}") from None
         url = config.url.reveal()
         if url.startswith("sqlite:"):
             path = url.removeprefix("sqlite:///").partition("?")[0]
@@ -271,14 +259,6 @@ def _line_of(row: tuple[Any, ...]) -> bytes:
     return msgspec.json.encode(event) + b"\n"
 
 
-def _application_of(line: bytes) -> object:
-    """Return the application id of an event, or None."""
-    try:
-        return decode_event(line).attributes.get("spark.app.id")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
 def _kind_of(file: Path) -> str | None:
     """Return ``events``, ``log``, ``sqlite``, ``empty``, or None for another format.
 
@@ -288,11 +268,11 @@ def _kind_of(file: Path) -> str | None:
     """
     with file.open("rb") as opened:
         start = opened.read(16)
-    if not start:
-        return "empty"
-    if start == _SQLITE:
-        return "sqlite"
-    with file.open("rb") as opened:
+        if not start:
+            return "empty"
+        if start == _SQLITE:
+            return "sqlite"
+        opened.seek(0)
         try:
             first = next(pieces(opened, lambda _: None), b"")
         except MissingExtraError as error:

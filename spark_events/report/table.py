@@ -6,12 +6,17 @@ DuckDB uses a temporary file, so that a report's memory does not grow with the n
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
 from spark_events.translate.summaries.problems import KINDS
+
+T = TypeVar("T")
 
 #: Application name for events that contain neither the name nor the id of an application.
 NO_APPLICATION = "(unknown application)"
@@ -181,6 +186,23 @@ class EventTable:
             return rows
         except self._limits as error:
             raise self.full(error) from None
+
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        """Run one statement and return its rows by column name; raise the errors of :meth:`run`."""
+        rows = self.run(statement)
+        names = [column[0] for column in self._connection.description]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def records(self, kind: type[T], statement: str) -> list[T]:
+        """Return the rows of a statement, whose columns have the names of the fields of ``kind``."""
+        return [msgspec.convert(row, kind) for row in self.rows(statement)]
+
+    def by_subject(self, kind: type[T], statement: str) -> dict[str, tuple[T, ...]]:
+        """Return the rows of a statement like :meth:`records`, by the column ``subject``."""
+        found: dict[str, list[T]] = defaultdict(list)
+        for row in self.rows(statement):
+            found[row["subject"]].append(msgspec.convert(row, kind))
+        return {subject: tuple(some) for subject, some in found.items()}
 
     def full(self, error: Exception) -> TemporaryFilesError:
         """Return the error for full memory or a full disk."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from spark_events.event.text import on_one_line
@@ -55,35 +55,28 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
             yield "", _overview(kind, subjects[:_MOST_SUBJECTS])
             yield from (("", line) for line in _more(len(subjects), most=_MOST_SUBJECTS))
     yield from _all_details(report)
-    if report.failures:
-        yield "", ""
-        yield "bold", f"Failures by root cause ({report.failure_count:,})"
-        yield from _failures(report)
-    if report.slow_stages:
-        yield "", ""
-        yield "bold", f"Why it was slow ({counted(report.slow_stage_count, 'stage')})"
-        yield from _slow_stages(report)
-    if report.notes or report.duplicates:
-        yield "", ""
-        yield "bold", "About the data"
-        yield from (("dim", f"  {note}") for note in report.notes[:_MOST_SUBJECTS])
-        yield from (("dim", f"  {line}") for line in _more(len(report.notes), "more notes", "--json", _MOST_SUBJECTS))
-        if report.duplicates:
-            yield "dim", f"  {counted(report.duplicates, 'event')} occurred in several sources and count once."
+    yield from _section(f"Failures by root cause ({report.failure_count:,})", _failures(report))
+    stages = counted(report.slow_stage_count, "stage")
+    yield from _section(f"Why it was slow ({stages})", _slow_stages(report))
+    yield from _section("About the data", _notes(report))
+
+
+def _section(title: str, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the lines, indented below a title, or nothing if there is no line."""
+    for number, (style, line) in enumerate(lines):
+        if number == 0:
+            yield "", ""
+            yield "bold", title
+        yield style, f"  {line}"
 
 
 def _all_details(report: EventReport) -> Iterator[tuple[str, str]]:
-    found = 0
-    for subject in report.subjects:
-        details = list(_details(subject))
-        found += bool(details)
-        if details and found <= _MOST_SUBJECTS:
-            yield "", ""
-            yield "bold", title(subject)
-            yield from (("", f"  {line}") for line in details)
-    if (more := found - _MOST_SUBJECTS) > 0:
-        yield "", ""
+    sections = [(title(subject), lines) for subject in report.subjects if (lines := list(_details(subject)))]
+    for name, lines in sections[:_MOST_SUBJECTS]:
+        yield from _section(name, (("", line) for line in lines))
+    if (more := len(sections) - _MOST_SUBJECTS) > 0:
         what = counted(more, "more application or query", "more applications and queries")
+        yield "", ""
         yield "", f"… details of {what}: --json or --html"
 
 
@@ -134,7 +127,7 @@ def _details(subject: SubjectReport) -> Iterator[str]:
             batch = "a batch" if slow.batch_id is None else f"batch {slow.batch_id}"
             yield f"slow {when(slow.at)} {batch} took {span(slow.duration_ms)}"
         listed = "--json or --html" if subject.commits.over_sla <= MOST_SLOW else "--json"
-        yield from _more(subject.commits.over_sla, "more slow commits", listed)
+        yield from _more(subject.commits.over_sla, "slow commit", listed)
     for work in subject.overdue[:_MOST]:
         end = "still overdue" if work.end is None else f"until {when(work.end)}"
         limit = "" if work.limit_ms is None else f", limit {span(work.limit_ms)}"
@@ -155,28 +148,33 @@ def _details(subject: SubjectReport) -> Iterator[str]:
 
 def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
     for group in report.failures[:_MOST]:
-        kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities)
-        yield "red", f"  {shortened(group.cause)}"
+        kinds = ", ".join(f"{count:,} {entity}" for entity, count in group.entities.items())
+        yield "red", shortened(group.cause)
         place = f" at {shortened(group.location)};" if group.location else ""
         label = "".join(f" {text}," for text in (group.label, group.failure_class) if text)
         if group.retry_useful is not None:
             label += f" a retry {'may help' if group.retry_useful else 'does not help'},"
         times = when(group.first) if group.first == group.last else f"{when(group.first)} to {when(group.last)}"
-        yield "", f"    {group.count:,} × ({kinds}),{label}{place} {times}"
-    if (more := len(report.failures) - _MOST) > 0:
-        yield "", f"  … {counted(more, 'more root cause')}: --json or --html"
+        yield "", f"  {group.count:,} × ({kinds}),{label}{place} {times}"
+    yield from (("", line) for line in _more(len(report.failures), "root cause"))
 
 
 def _slow_stages(report: EventReport) -> Iterator[tuple[str, str]]:
     for stage in report.slow_stages[:_MOST]:
         lost = f", {span(stage.lost_ms)} lost" if stage.lost_ms else ""
-        yield "yellow", f"  {when(stage.at)}{lost}"
-        yield "", f"    {on_one_line(stage.text)}"
-    for line in _more(report.slow_stage_count):
-        yield "", f"  {line}"
+        yield "yellow", f"{when(stage.at)}{lost}"
+        yield "", f"  {on_one_line(stage.text)}"
+    yield from (("", line) for line in _more(report.slow_stage_count))
 
 
-def _more(total: int, what: str = "more", listed: str = "--json or --html", most: int = _MOST) -> Iterator[str]:
+def _notes(report: EventReport) -> Iterator[tuple[str, str]]:
+    yield from (("dim", note) for note in report.notes[:_MOST_SUBJECTS])
+    yield from (("dim", line) for line in _more(len(report.notes), "note", "--json", _MOST_SUBJECTS))
+    if report.duplicates:
+        yield "dim", f"{counted(report.duplicates, 'event')} occurred in several sources and count once."
+
+
+def _more(total: int, what: str = "", listed: str = "--json or --html", most: int = _MOST) -> Iterator[str]:
     """Yield a line with the number of entries that the terminal omits, if any."""
     if (more := total - most) > 0:
-        yield f"… {more:,} {what}: {listed}"
+        yield f"… {counted(more, f'more {what}') if what else f'{more:,} more'}: {listed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from datetime import datetime, timedelta, timezone
 
@@ -33,12 +34,9 @@ def span(millis: float | None) -> str:
         return f"{millis:.0f} ms"
     if millis < 60_000:
         return f"{math.floor(millis / 100) / 10:g} s"
-    for index, (size, unit) in enumerate(_UNITS[:-1]):
-        if millis >= size:
-            smaller, smaller_unit = _UNITS[index + 1]
-            rest = int(millis % size // smaller)
-            return f"{int(millis // size)} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
-    raise AssertionError(millis)
+    (size, unit), (smaller, smaller_unit) = next(pair for pair in itertools.pairwise(_UNITS) if millis >= pair[0][0])
+    rest = int(millis % size // smaller)
+    return f"{int(millis // size)} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
 
 
 def percent(value: float | None) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from spark_events.errors import SparkEventsError
-from spark_events.event import Attributes, Event, Severity
+from spark_events.event import Attributes, Event
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.reporter import DatabaseReporter
 from spark_events.reporters.reporter import load_extra
@@ -49,13 +51,7 @@ class EventDatabase:
             chosen = and_(chosen, columns.app_name == shortened(self._application))
         ranked = (
             select(
-                columns.name,
-                columns.class_scope,
-                columns.body,
-                columns.observed_ts_millis,
-                columns.event_id,
-                columns.sequence,
-                columns.attributes,
+                *(columns[field] for field in Event.__struct_fields__),
                 func.row_number().over(partition_by=kind, order_by=latest).label("rank"),
             )
             .where(chosen)
@@ -67,24 +63,14 @@ class EventDatabase:
             raise SparkEventsError(f"cannot read {where}: no such file")
         try:
             with engine.connect() as connection:
-                rows = connection.execute(select(ranked).where(ranked.c.rank == 1)).all()
+                rows = connection.execute(select(ranked).where(ranked.c.rank == 1)).mappings().all()
         except Exception as error:
             raise SparkEventsError(f"cannot read {where}: {schema.reason(error)}") from None
         finally:
             engine.dispose()
         for row in rows:
-            sightings.see(
-                Event(
-                    name=row.name,
-                    class_scope=row.class_scope,
-                    body=row.body,
-                    severity=Severity.INFO,
-                    observed_ts_millis=row.observed_ts_millis,
-                    event_id=row.event_id,
-                    sequence=row.sequence,
-                    attributes=Attributes(row.attributes),
-                )
-            )
+            fields = {field: row[field] for field in Event.__struct_fields__}
+            sightings.see(msgspec.convert(fields | {"attributes": Attributes(row["attributes"])}, Event))
 
     def record(self, event: Event) -> None:
         """Store a LOST event, so that later checks do not report the application again.

@@ -104,8 +104,6 @@ class JsonFolder:
             status = os.fstat(opened.fileno())
             identity = status.st_dev, status.st_ino
             begin = self._read.get(identity, 0)
-            if begin == status.st_size:
-                return identity
             if begin > status.st_size:
                 # The file was truncated.
                 begin = 0

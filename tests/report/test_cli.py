@@ -77,7 +77,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Events that occur in several sources (files, a pattern, a folder, a database) are counted once."""
+    """Events that occur in several sources (files, a folder, a database) are counted once."""
     events = busy_day().events
     folder = tmp_path / "logs [1]"
     folder.mkdir()
@@ -98,8 +98,6 @@ def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         assert found["events"] == len(events), sources
         for part in ("applications", "queries", "failures", "findings"):
             assert found[part] == whole[part], (sources, part)
-    some = Call(capsys, str(tmp_path / "logs*" / "*Z.gz"), "--json").report
-    assert some["events"] == 700
 
 
 def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,12 +114,10 @@ def test_event_logs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sla", "soon"], "--sla: given 'soon', expected a whole number above 0"),
         (["--fail-on-sla"], "--fail-on-sla needs --sla TIME"),
         (["--since", "yesterday"], "--since: given 'yesterday', expected a time such as"),
         (["--until", "2026-99-01"], "--until: given '2026-99-01', expected a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "--since: given 2026-02-01, which is after the end"),
-        (["--port", "80"], "--port: expected 0 to 65535, together with --serve"),
     ],
 )
 def test_invalid_options_are_rejected(
@@ -134,6 +130,20 @@ def test_invalid_options_are_rejected(
     assert len(call.errors.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--sla", "soon", "a whole number above 0"), ("--port", "65536", "a whole number from 0 to 65535")],
+)
+def test_invalid_values_are_rejected(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, expected: str
+) -> None:
+    """An invalid value of an option is rejected with the option, the value and the allowed values."""
+    with pytest.raises(SystemExit) as exited:
+        main(["report", str(tmp_path), option, value])
+    assert exited.value.code == 2
+    assert f"argument {option}: given {value!r}, expected {expected}" in capsys.readouterr().err
+
+
 def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Each unusable source causes one message with the path and the reason."""
     (tmp_path / "empty.jsonl").touch()
@@ -143,7 +153,6 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
     (tmp_path / "log").write_bytes((FIXTURES / "batch_udf-4.3.zstd").read_bytes()[:60])
     for source, message in (
         ("gone.jsonl", "gone.jsonl: no such file or folder"),
-        ("*.parquet", "*.parquet: no file matches this pattern"),
         ("empty.jsonl", "empty.jsonl: the source is empty and has no event yet"),
         ("other.csv", "other.csv: unknown format; expected"),
         ("folder", "folder: this folder contains no file of events, event log or database"),
@@ -155,7 +164,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
         assert message in call.errors, call.errors
         assert len(call.errors.splitlines()) == 1
     call = Call(capsys, "ftp://somewhere/x")
-    assert call.errors.startswith("spark-events: SOURCE: expected paths, patterns and sqlite:///")
+    assert call.errors.startswith("spark-events: SOURCE: expected paths and sqlite:///")
     malformed = Call(capsys, "postgresql://a:b@c:port/d")
     assert malformed.errors.startswith("spark-events: SOURCE: url: not a valid URL")
     (tmp_path / "none.db").write_bytes(b"SQLite format 3\0" + bytes(84))
@@ -248,7 +257,6 @@ def test_notes_on_damaged_lines_are_limited(capsys: pytest.CaptureFixture[str], 
     for name in ("app-1", "app-2"):
         found = [note for note in notes if f"{name}.log" in note]
         assert sum("line skipped" in note for note in found) == 20
-        assert f"{tmp_path / name}.log: 4,980 further notes not shown" in found
         assert f"{tmp_path / name}.log: skipped 5,000 damaged lines or blocks" in found
 
 
@@ -418,7 +426,7 @@ def test_damaged_files_are_read_as_far_as_possible(capsys: pytest.CaptureFixture
     packed.write_bytes(gzip.compress(lines)[:-4_000])
     call = Call(capsys, packed, "--json")
     assert 100 < call.report["events"] < 1_722
-    assert any("cannot be decompressed" in note for note in call.report["notes"])
+    assert any("ends in the middle of a compressed block" in note for note in call.report["notes"])
 
 
 def test_fail_on_sla(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
@@ -467,7 +475,7 @@ def test_html_is_written_whole(capsys: pytest.CaptureFixture[str], stored: Store
 
 
 def test_html_keeps_links_and_permissions(capsys: pytest.CaptureFixture[str], stored: Store, tmp_path: Path) -> None:
-    """The page replaces the target of a link, keeps the target's permissions, and otherwise follows the umask."""
+    """The page overwrites the target of a link, keeps the target's permissions, and otherwise follows the umask."""
     path, page, link = stored(busy_day().events[:9]), tmp_path / "page.html", tmp_path / "link.html"
     page.touch(mode=0o600)
     link.symlink_to(page.name)
@@ -573,7 +581,7 @@ def _computed(arguments: list[str]) -> EventReport:
 
     parser = argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
-    return command._report(parser.parse_args(arguments), TranslateConfig(), None, True, lambda text, fraction: None)
+    return command._report(parser.parse_args(arguments), TranslateConfig(), draw=True)
 
 
 def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

@@ -89,9 +89,6 @@
       + (data.sla_ms === null ? "" : ` · SLA ${span(data.sla_ms)}`);
     $("zone").textContent = utc ? "Times: UTC" : `Times: ${zone()}`;
     $("zone").setAttribute("aria-pressed", String(!utc));
-    const dark = document.documentElement.dataset.theme === "dark";
-    $("theme").textContent = dark ? "Light" : "Dark";
-    $("theme").setAttribute("aria-label", dark ? "Switch to the light theme" : "Switch to the dark theme");
   }
 
   function drawFindings() {
@@ -363,7 +360,7 @@
   function failureBody(group, withCause) {
     const facts = [["Root cause", withCause ? group.cause : null], ["Type", group.error_type], ["Label", group.label], ["Class", group.failure_class],
       ["Retry", group.retry_useful === null ? null : group.retry_useful ? "may help" : "does not help"], ["Line", group.location],
-      ["Times", `${count(group.count)} (${group.entities.map(([name, times]) => `${count(times)} ${name}`).join(", ")})${group.retried ? `, ${count(group.retried)} retried` : ""}`],
+      ["Times", `${count(group.count)} (${Object.entries(group.entities).map(([name, times]) => `${count(times)} ${name}`).join(", ")})${group.retried ? `, ${count(group.retried)} retried` : ""}`],
       ["First, last", `${when(group.first)}, ${when(group.last)} ${zone()}`], ["Applications", group.applications.join(", ")], ["Queries", group.queries.join(", ")]];
     const list = facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]);
     return [el("dl", null, ...list), group.stack ? el("pre", { tabindex: 0, "aria-label": "Stack trace" }, group.stack) : null];
@@ -500,21 +497,7 @@
   }
 
   function drawAll() { drawHead(); drawFindings(); drawNumbers(); drawLegend(); drawPlots(); drawFailures(); drawSlow(); drawDetails(); drawNotes(); }
-  function setTheme(theme, store) {
-    document.documentElement.dataset.theme = theme;
-    try { if (store) localStorage.setItem("spark-events-theme", theme); } catch { /* no storage in a sandbox */ }
-  }
   function controls() {
-    const prefers = matchMedia("(prefers-color-scheme: dark)");
-    let stored = null;
-    try { stored = localStorage.getItem("spark-events-theme"); } catch { /* no storage in a sandbox */ }
-    setTheme(stored || (prefers.matches ? "dark" : "light"), false);
-    prefers.addEventListener("change", (event) => { if (!stored) { setTheme(event.matches ? "dark" : "light", false); drawHead(); } });
-    $("theme").addEventListener("click", () => {
-      stored = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-      setTheme(stored, true);
-      drawHead();
-    });
     $("zone").addEventListener("click", () => { utc = !utc; drawAll(); });
     $("reset").addEventListener("click", () => { view = null; drawPlots(); });
     $("chosen").addEventListener("change", (event) => choose(event.target.value, false));
@@ -533,17 +516,12 @@
       clearTimeout(timer);
       timer = setTimeout(drawPlots, 60);
     }).observe($("plots"));
-    const paper = { open: [], theme: null };
+    let closed = [];
     window.addEventListener("beforeprint", () => {
-      paper.theme = document.documentElement.dataset.theme;
-      paper.open = [...document.querySelectorAll("details:not([open])")];
-      paper.open.forEach((each) => { each.open = true; });
-      setTheme("light", false);
+      closed = [...document.querySelectorAll("details:not([open])")];
+      closed.forEach((each) => { each.open = true; });
     });
-    window.addEventListener("afterprint", () => {
-      paper.open.forEach((each) => { each.open = false; });
-      setTheme(paper.theme, false);
-    });
+    window.addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
   }
   function live() {
     setInterval(async () => {

@@ -296,7 +296,7 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["tail", str(path)]) == 0
     shown = capsys.readouterr()
     assert bodies(shown.out) == ["1"]
-    assert shown.err == f"spark-events: skipped 1 lines in {path} that are not events\n"
+    assert shown.err == f"spark-events: {path}: skipped 1 line that is not an event\n"
 
 
 def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -468,34 +468,26 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
     assert (done.stderr, done.returncode) == (b"", 0)
 
 
+@pytest.mark.parametrize("given", ["nan", "-0.5", "inf", "10", "99999d"])
 @pytest.mark.parametrize(
-    ("given", "allowed"),
-    [("nan", ""), ("-0.5", ""), ("-inf", ""), ("inf", "at most 1,000,000,000 seconds"), ("1e+300", "at most")],
+    ("command", "option", "least"), [("replay", "--patience", ""), ("send-test", "--timeout", "above 0 ")]
 )
-@pytest.mark.parametrize(
-    ("command", "option", "least"),
-    [("replay", "--patience", "0 or more seconds"), ("send-test", "--timeout", "more than 0 seconds")],
-)
-def test_seconds_out_of_range_are_rejected(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    option: str,
-    least: str,
-    given: str,
-    allowed: str,
+def test_invalid_durations_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, option: str, least: str, given: str
 ) -> None:
-    """Seconds out of range are rejected before any other action, with the option, the value and the range."""
+    """Invalid durations are rejected before any other action, with the option, the value and the allowed values."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text(f"events.reporter.a.type file\nevents.reporter.a.path {tmp_path}/events.jsonl\n")
     log = tmp_path / "log"
     log.write_text("\n".join([*LOG, ""]))
     paths = [str(log)] if command == "replay" else []
-    assert main([command, *paths, "--conf", str(conf), f"{option}={given}"]) == 2
+    with pytest.raises(SystemExit) as exited:
+        main([command, *paths, "--conf", str(conf), f"{option}={given}"])
+    assert exited.value.code == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"spark-events: {option}: given {given}, allowed: {allowed or least}")
-    assert len(shown.err.splitlines()) == 1
+    message = f"argument {option}: given {given!r}, expected a whole number {least}with a unit (ms, s, min, h, d)"
+    assert message in shown.err
     assert not (tmp_path / "events.jsonl").exists()
 
 

@@ -29,7 +29,7 @@ def declared(parser: argparse.ArgumentParser) -> Iterator[tuple[str, object]]:
         if not action.option_strings:
             yield str(action.metavar or action.dest), None
         for option in action.option_strings:
-            value = "SEVERITY" if action.choices else name
+            value = "SEVERITY" if action.choices and not action.metavar else name
             yield (option if action.nargs == 0 else f"{option} {value}"), action.default
 
 

@@ -115,7 +115,7 @@ def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: p
     """SystemExit and cancellation in a reporter are reported at once; the command does not wait for the thread."""
     began = time.monotonic()
     code, (_, exits, cancels) = send(
-        tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
+        tmp_path, capsys, "--timeout", "60s", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
     )
     assert code == 1
     assert "failed (report)" in exits
@@ -138,7 +138,7 @@ def test_values_of_references_are_hidden(
 
 def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If a reporter blocks, the outcomes of the other reporters are printed, and the command exits."""
-    code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.5", audit="file", b=f"{__name__}:Blocking")
+    code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "500ms", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
     assert "failed (open or report)" in stuck
@@ -164,5 +164,3 @@ def test_an_invalid_configuration_is_reported_before_any_event_is_sent(
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1
     assert "events.reporter.audit.path: required, but not set" in capsys.readouterr().err
-    assert main(["send-test", "--conf", str(conf), "--timeout", "0"]) == 2
-    assert capsys.readouterr().err == "spark-events: --timeout: given 0, allowed: more than 0 seconds\n"
