@@ -13,7 +13,7 @@ from typing import Any
 from spark_events.config import Settings
 from spark_events.dispatch.calls import describe
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, create
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolWriter
@@ -50,7 +50,7 @@ class Pipeline:
     config: EventsConfig
     translation: TranslateConfig
     queue_size: int
-    dispatcher: AsyncQueuedDispatcher
+    dispatcher: Dispatcher
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
     spool_folder: Path | None
@@ -59,7 +59,8 @@ class Pipeline:
 
     def awaited(self) -> list[str]:
         """Return the kinds of records whose acknowledgement the driver waits for."""
-        return [kind for kind, effects in CAUSES.items() if any(self.dispatcher.awaits(*one) for one in effects)]
+        may_get = self.dispatcher.awaited.may_get
+        return [kind for kind, effects in CAUSES.items() if any(may_get(*one) for one in effects)]
 
 
 def build(
@@ -94,17 +95,17 @@ def build(
     """
     plans = read(settings, own, strict=strict)
     on_read()
-    disabled = dict(plans.disabled)
+    dispatcher, disabled = plans.dispatcher, dict(plans.disabled)
     deliveries: dict[str, Delivery] = {}
     for name, plan in plans.reporters.items():
         delivery = plan.delivery
-        is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
+        is_awaited = dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
             # Send events without a linger time, because Spark waits for each answer. With at-least-once, the spool
             # acknowledges events before their delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
         # A mailbox must hold all events of one record, because Spark can wait only between two records.
-        capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
+        capacity = max(dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
             deliveries[name] = _make(
                 settings,
@@ -123,8 +124,8 @@ def build(
     return Pipeline(
         plans.config,
         plans.translation,
-        plans.dispatcher.queue_size,
-        create(plans.dispatcher, tuple(deliveries.values()), on_watch),
+        dispatcher.queue_size,
+        Dispatcher(tuple(deliveries.values()), dispatcher.sync_timeout, on_watch, sync=dispatcher.type == "sync"),
         tuple(deliveries.values()),
         {name: plans.reporters[name].make for name in deliveries},
         next((plans.reporters[d.name].spool.folder for d in deliveries.values() if d.is_durable), None),

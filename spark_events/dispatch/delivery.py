@@ -66,6 +66,7 @@ class Delivery:
     Attributes:
         store: holds the events until they are settled.
         is_durable: whether undelivered events survive the process.
+        selection: selects the events of this reporter.
 
     Args:
         name: the reporter's name in the configuration.
@@ -98,7 +99,7 @@ class Delivery:
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
         self._make = make
         self._hooks = hooks or Hooks()
-        self._selection = Selection(selection or SelectionConfig())
+        self.selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
         self.store: Store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
@@ -137,7 +138,7 @@ class Delivery:
 
     def put(self, entries: Entries) -> None:
         """Enqueue the events that the selection accepts, without waiting."""
-        chosen = self._selection.of(entries)
+        chosen = self.selection.of(entries)
         is_first = self.store.put(chosen)
         ends_linger = self._worker.can_linger and self._end_linger(chosen)
         if is_first or ends_linger:
@@ -163,16 +164,6 @@ class Delivery:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
         elif self._quick and not self._worker.retry_loop.in_failure:
             self._quick = self.store.wait_for_room(weight, _QUICK_SECONDS)
-
-    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether this reporter may receive events with these properties.
-
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-        return self._selection.may_fit(scope, name, severity)
 
     @property
     def guarantee(self) -> str:

@@ -14,7 +14,6 @@ from fakes import event, eventually
 
 from spark_events import ConfigError, Event, Reporter
 from spark_events.config import Settings, option, text
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import MissingExtraError
@@ -112,7 +111,7 @@ def test_the_default_is_a_log_reporter() -> None:
     """Without reporter settings, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
-    assert not isinstance(made.dispatcher, SyncDispatcher)
+    assert made.awaited() == []
     assert made.config.shutdown_timeout == 10.0
 
 
@@ -129,8 +128,9 @@ def test_events_reporters_selects_the_reporters_and_their_order() -> None:
 
 
 def test_the_configured_dispatcher_is_used() -> None:
-    """The setting events.dispatcher.type selects the dispatcher's class."""
-    assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
+    """With events.dispatcher.type=sync, the driver waits for every reporter; by default, for none of these."""
+    assert pipeline(dispatcher__type="async-queued").awaited() == []
+    assert "job_end" in pipeline(dispatcher__type="sync").awaited()
 
 
 @pytest.mark.parametrize(("includes", "accepted"), [({}, 1), ({"filter__includes": "*"}, 2)])
