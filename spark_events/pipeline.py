@@ -7,8 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from spark_events.config import Settings
 from spark_events.dispatch.calls import describe
@@ -18,10 +16,9 @@ from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolWriter
 from spark_events.errors import ConfigError
-from spark_events.plans import REPORTER, EventsConfig, ReporterPlan, read
+from spark_events.plans import REPORTER, PipelinePlan, ReporterPlan, read
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.causes import CAUSES
-from spark_events.translate.config import TranslateConfig
 
 _LOG = logging.getLogger(__name__)
 #: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
@@ -36,25 +33,15 @@ class Pipeline:
     """Dispatcher and deliveries that the settings describe, created but not started.
 
     Attributes:
-        config: the general settings.
-        translation: settings that determine the reported events.
-        queue_size: maximum number of records that the driver buffers.
+        plans: the parsed settings.
         dispatcher: dispatches events to all deliveries.
         deliveries: one delivery per reporter.
-        makers: factories of the reporters, by name.
-        spool_folder: directory of the first spool; None if no reporter has a spool.
-        databases: configurations of the reporters that write to a database.
         disabled: problems of each unusable active reporter, by name.
     """
 
-    config: EventsConfig
-    translation: TranslateConfig
-    queue_size: int
+    plans: PipelinePlan
     dispatcher: Dispatcher
     deliveries: tuple[Delivery, ...]
-    makers: Mapping[str, Callable[[], Reporter]]
-    spool_folder: Path | None
-    databases: Sequence[Any]
     disabled: Mapping[str, Sequence[str]]
 
     def awaited(self) -> list[str]:
@@ -121,17 +108,9 @@ def build(
             disabled[name] = [f"{REPORTER}.{name}: the reporter cannot be created: {why}"]
     if not deliveries or (len(disabled) > len(plans.disabled) and (strict or plans.config.required)):
         raise ConfigError([problem for problems in disabled.values() for problem in problems])
-    return Pipeline(
-        plans.config,
-        plans.translation,
-        dispatcher.queue_size,
-        Dispatcher(tuple(deliveries.values()), dispatcher.sync_timeout, on_watch, sync=dispatcher.type == "sync"),
-        tuple(deliveries.values()),
-        {name: plans.reporters[name].make for name in deliveries},
-        next((plans.reporters[d.name].spool.folder for d in deliveries.values() if d.is_durable), None),
-        [plan.config for plan in plans.reporters.values() if getattr(plan.config, "remembers_runs", False)],
-        disabled,
-    )
+    made = tuple(deliveries.values())
+    is_sync = dispatcher.type == "sync"
+    return Pipeline(plans, Dispatcher(made, dispatcher.sync_timeout, on_watch, sync=is_sync), made, disabled)
 
 
 def _make(

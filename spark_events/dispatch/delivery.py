@@ -66,6 +66,7 @@ class Delivery:
     Attributes:
         store: holds the events until they are settled.
         is_durable: whether undelivered events survive the process.
+        make: creates the reporter.
         selection: selects the events of this reporter.
 
     Args:
@@ -97,7 +98,7 @@ class Delivery:
         # Send at most half of the mailbox at once, so that a new event of higher priority can still displace a waiting
         # event.
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
-        self._make = make
+        self.make = make
         self._hooks = hooks or Hooks()
         self.selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
@@ -276,7 +277,7 @@ class Delivery:
             # Count the failure only once, before the first attempt to start a replacement.
             self._breaker.failed(f"{what}: {how}")
         try:
-            successor = self._successor(self._make)
+            successor = self._successor(self.make)
             successor.start()
         except Exception as error:
             # The system may have no free file descriptors or threads; the next check tries again.

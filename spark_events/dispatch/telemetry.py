@@ -53,24 +53,21 @@ class DeliveryCounters:
         return sum(self.dropped.values())
 
 
-def account(counters: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
-    """Return the counters as plain numbers by reporter, for the final report."""
+def account(one: DeliveryCounters) -> dict[str, int]:
+    """Return the counters of one reporter as plain numbers, for the final report."""
     return {
-        name: {
-            "accepted": one.accepted,
-            "delivered": one.delivered,
-            "held": one.held,
-            "spooled": one.spooled,
-            "failures": one.failures,
-            "timeouts": one.timeouts,
-            **_by_reason(one),
-        }
-        for name, one in counters.items()
+        "accepted": one.accepted,
+        "delivered": one.delivered,
+        "held": one.held,
+        "spooled": one.spooled,
+        "failures": one.failures,
+        "timeouts": one.timeouts,
+        **{f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()},
     }
 
 
 def with_those_before(
-    counters: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
+    counters: Mapping[str, DeliveryCounters], before: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """Return the totals over all sidecars of an application.
 
@@ -79,10 +76,10 @@ def with_those_before(
     added.
 
     Args:
-        counters: the current counters from :func:`account`.
+        counters: the current counters by reporter.
         before: the sum of the predecessors' last :func:`statistics`.
     """
-    total = {name: dict(one) for name, one in counters.items()}
+    total = {name: account(one) for name, one in counters.items()}
     for name, counts_before in before.items():
         one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
         for key, count in counts_before.items():
@@ -95,23 +92,14 @@ def with_those_before(
 
 
 def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
-    """Return the counters in the format of the driver's metrics."""
+    """Return the counters of one reporter in the format of the driver's metrics."""
     return {
-        "accepted": one.accepted,
-        "delivered": one.delivered,
+        **account(one),
         "dropped": one.lost,
-        "failures": one.failures,
-        "timeouts": one.timeouts,
         "latency_ms": round(one.latency * 1000, 3),
         "breaker": one.breaker,
-        "spooled": one.spooled,
         "oldest_age_ms": round(one.oldest_age * 1000),
-        **_by_reason(one),
     }
-
-
-def _by_reason(one: DeliveryCounters) -> dict[str, int]:
-    return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}
 
 
 #: Interval of the reports in seconds; a killed process loses only the counts since its last report.

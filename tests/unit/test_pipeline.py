@@ -112,7 +112,7 @@ def test_the_default_is_a_log_reporter() -> None:
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
     assert made.awaited() == []
-    assert made.config.shutdown_timeout == 10.0
+    assert made.plans.config.shutdown_timeout == 10.0
 
 
 def test_all_configured_reporters_are_active() -> None:
@@ -248,7 +248,7 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
 def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
     """If the driver waits for one reporter, the settle time is zero for all, so they receive the same alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
-    assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
+    assert pipeline(**{**kinds, **settings}).plans.translation.incident.settle == settle
 
 
 def test_inactive_reporters_are_not_checked() -> None:
@@ -298,7 +298,7 @@ def test_an_unusable_reporter_is_disabled_and_other_reporters_run(
     given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
     made = build(Settings.of(given, "a file"))
     assert reporters(made) == {"good": LogReporter}
-    assert list(made.makers) == ["good"]
+    assert [delivery.name for delivery in made.deliveries] == ["good"]
     ((name, (problem,)),) = made.disabled.items()
     assert name == "bad"
     assert problem.startswith(message)
@@ -317,7 +317,7 @@ def test_settings_without_a_usable_reporter_are_rejected() -> None:
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
     """An empty `events.python` selects the default. Driver and sidecar both strip white space from the value."""
-    assert pipeline(python=given.strip()).config.python is None
+    assert pipeline(python=given.strip()).plans.config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
@@ -380,7 +380,7 @@ def test_requests_wait_for_more_events_and_appends_do_not() -> None:
     given |= {"events.reporter.each.type": "webhook", "events.reporter.each.format": "json-each"}
     given |= {"events.reporter.each.url": "http://127.0.0.1:9"}
     made = build(Settings.of(given))
-    lingers = {name: make().linger for name, make in made.makers.items()}
+    lingers = {delivery.name: delivery.make().linger for delivery in made.deliveries}
     requests = dict.fromkeys(("otlp", "kafka", "database", "webhook"), 0.2)
     assert lingers == {**requests, "file": 0.0, "log": 0.0, "each": 0.0}
 
