@@ -179,7 +179,9 @@ def read(
     assert config is not None
     assert dispatcher_config is not None
     # If no reporter is configured, the `log` reporter runs, so that a single line in spark-defaults.conf is sufficient.
-    chosen = chosen or {_DEFAULT_REPORTER: ReporterPlan(partial(LogReporter, LogReporter.Config()))}
+    if not chosen:
+        selection = SelectionConfig(min_severity=LogReporter.min_severity)
+        chosen = {_DEFAULT_REPORTER: ReporterPlan(partial(LogReporter, LogReporter.Config()), selection=selection)}
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)
     return PipelinePlan(config, dispatcher_config, translation, chosen, disabled)

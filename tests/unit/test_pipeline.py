@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from fakes import event, eventually
 
-from spark_events import ConfigError, Event, Reporter
+from spark_events import ConfigError, Event, Reporter, Severity
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
@@ -111,6 +111,9 @@ def test_the_default_is_a_log_reporter() -> None:
     """Without reporter settings, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
+    (delivery,) = made.deliveries
+    assert not delivery.selection.may_fit(None, None, Severity.DEBUG)
+    assert delivery.selection.may_fit(None, None, Severity.INFO)
     assert made.awaited() == []
     assert made.plans.config.shutdown_timeout == 10.0
 
