@@ -384,7 +384,7 @@ class Delivery:
         return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:
-        """Return the oldest events; called by the worker."""
+        """Return the oldest events; an empty list if the worker has been replaced. Called by the worker."""
         with self._lock:
             if worker is not self._worker or self._closed:
                 return []
@@ -396,11 +396,21 @@ class Delivery:
         return self._is_due or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether this worker has no more events to deliver; called by the worker."""
+        """Return whether this worker has no more events to deliver; called by the worker.
+
+        If events remain that cannot be taken yet, the store will wake the worker.
+        """
         return worker is not self._worker or self._closed or self.store.is_exhausted()
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
-        """Settle the events in flight; called by the worker."""
+        """Settle the events in flight as delivered or dropped; called by the worker.
+
+        Args:
+            worker: the calling worker.
+            dropped: the reason for dropping events; None if all were delivered.
+            seconds: how long the delivery took, retries included.
+            count: the number of dropped events; None for all.
+        """
         with self._lock:
             if worker is not self._worker or worker.retry_loop.abandoned or self._closed:
                 return

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 import msgspec
 
 from spark_events.dispatch.process import messages
-from spark_events.dispatch.process.messages import Done, Failed, LogLine, Request
+from spark_events.dispatch.process.messages import Answer, Done, Failed, LogLine, Request
 from spark_events.errors import ReporterProcessError
 
 # Start a new interpreter, because a fork would copy locks that the sidecar's threads hold. Set the import path first;
@@ -133,10 +133,9 @@ class Child:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        decode = messages.answers_of()
         try:
             while (data := messages.read(self._process.stdout.fileno(), messages.MOST_ANSWER_BYTES)) is not None:
-                answer = decode(data)
+                answer: Answer = messages.ANSWERS.decode(data)
                 if isinstance(answer, LogLine):
                     logger = logging.getLogger(answer.logger)
                     # Apply no log level here; the reporter's process has already applied its own levels.

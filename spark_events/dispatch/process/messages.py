@@ -7,7 +7,6 @@ instead of pickles, so data from a faulty process cannot execute code.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgspec
@@ -89,24 +88,15 @@ Request: TypeAlias = Make | Open | Report | Close
 Answer: TypeAlias = Done | Failed | LogLine
 
 _ENCODER = msgspec.msgpack.Encoder()
+#: Decoder of requests; the hook makes event attributes immutable again.
+REQUESTS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
+ANSWERS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
 
 
 def encode(message: Request | Answer) -> bytes:
     """Return the message as bytes, preceded by its length."""
     data = _ENCODER.encode(message)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
-
-
-def requests_of() -> Callable[[bytes], Request]:
-    """Return a decoder of requests, which makes event attributes immutable again."""
-    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
-    return decoder.decode
-
-
-def answers_of() -> Callable[[bytes], Answer]:
-    """Return a decoder of answers."""
-    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
-    return decoder.decode
 
 
 def read(fd: int, most: int | None = None) -> bytes | None:

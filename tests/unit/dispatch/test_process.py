@@ -336,7 +336,7 @@ def with_details(error: Exception, **details: object) -> Exception:
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
     """Any error can be sent through the pipe, even if its text is too long or not encodable, or ``__str__`` raises."""
     data = messages.encode(messages.failure(error))
-    answer = messages.answers_of()(data[4:])
+    answer = messages.ANSWERS.decode(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
     assert isinstance(answer, messages.Failed)
     verdict = messages.verdict(answer)
@@ -349,7 +349,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
     """Events from the pipe are immutable, like events that a reporter in a thread receives."""
     (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
     assert int.from_bytes(length, "big") == len(data)
-    request = messages.requests_of()(data)
+    request = messages.REQUESTS.decode(data)
     assert isinstance(request, messages.Report)
     with pytest.raises(TypeError, match="are immutable"):
         request.events[0].attributes["a"] = 2
@@ -359,7 +359,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
     """Decoding an invalid answer raises an error, which the thread that reads the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
-        messages.answers_of()(nonsense)
+        messages.ANSWERS.decode(nonsense)
 
 
 def test_the_process_ends_when_its_pipe_closes() -> None:
