@@ -70,7 +70,6 @@ class StageAttempt:
     Attributes:
         stage: the record of the attempt's submission.
         running: number of unfinished tasks with a running attempt.
-        finished: number of tasks with a successful attempt.
         failed: number of failed task attempts, without killed attempts.
         open: number of running task attempts.
         open_since: sum of the launch times of running task attempts, in milliseconds.
@@ -80,7 +79,7 @@ class StageAttempt:
     """
 
     __slots__ = (
-        *("_attempts", "_done", "failed", "failures", "finished", "lost_executor"),
+        *("_attempts", "_done", "failed", "failures", "lost_executor"),
         *("open", "open_since", "running", "stage", "status", "tasks"),
     )
 
@@ -88,7 +87,6 @@ class StageAttempt:
         self.stage = stage
         self.tasks = stage.tasks
         self.running = 0
-        self.finished = 0
         self.failed = 0
         self.open = 0
         self.open_since = 0
@@ -99,47 +97,42 @@ class StageAttempt:
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
+    @property
+    def finished(self) -> int:
+        """Number of tasks with a successful attempt."""
+        return len(self._done)
+
     def started(self, index: int, launched: int) -> None:
         """Count the start of a task's attempt."""
         self.open += 1
         self.open_since += launched
-        attempts = self._attempts
-        if index in attempts:
-            attempts[index] += 1
-        else:
-            attempts[index] = 1
-            if index not in self._done:
-                self.running += 1
+        self._update(index, self._attempts.get(index, 0) + 1, done=index in self._done)
 
     def ended(self, index: int, outcome: Outcome, launched: int) -> None:
         """Count the end of a task's attempt."""
-        finished = index in self._done
         attempts = self._attempts.get(index, 0)
         if attempts:
             self.open -= 1
             self.open_since -= launched
-        if attempts > 1:
-            self._attempts[index] = attempts - 1
-        elif attempts == 1:
-            del self._attempts[index]
-            if not finished:
-                self.running -= 1
-        if outcome is Outcome.SUCCEEDED and not finished:
-            if attempts > 1:
-                self.running -= 1
-            self._done.add(index)
-            self.finished += 1
-        elif outcome is Outcome.FAILED:
-            self.failed += 1
+        self._update(index, max(0, attempts - 1), done=outcome is Outcome.SUCCEEDED or index in self._done)
+        self.failed += outcome is Outcome.FAILED
 
     def output_lost(self, index: int) -> None:
         """Undo a successful task. A resubmission does not count as the completion of a task attempt."""
-        if index in self._done:
+        self._update(index, self._attempts.get(index, 0), done=False)
+
+    def _update(self, index: int, attempts: int, *, done: bool) -> None:
+        """Set the number of a task's running attempts, and whether one attempt has succeeded."""
+        was_running = index in self._attempts and index not in self._done
+        if attempts:
+            self._attempts[index] = attempts
+        else:
+            self._attempts.pop(index, None)
+        if done:
+            self._done.add(index)
+        else:
             self._done.discard(index)
-            self.finished -= 1
-            if index in self._attempts:
-                # A speculative attempt is still running, so the task counts as running again.
-                self.running += 1
+        self.running += (attempts > 0 and not done) - was_running
 
     def edge(self, time: int) -> StageTasks | None:
         """Return an edge (a status transition) if the status has changed, else None."""
