@@ -6,6 +6,7 @@ The records have the shim's format. Their source is PySpark's ``StreamingQueryLi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import queue
 import threading
@@ -33,8 +34,7 @@ class ClientRecords:
     def __init__(self) -> None:
         # An empty line only wakes the reader.
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._count = 0
+        self._numbers = itertools.count(1)
         self._is_over = False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
@@ -59,17 +59,13 @@ class ClientRecords:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Enqueue a record; ignore a record after the goodbye message."""
-        with self._lock:
-            if not self._is_over:
-                self._count += 1
-                self.send(kind, seq=self._count, at=time.time_ns() // 1_000_000, **fields)
+        if not self._is_over:
+            self.send(kind, seq=next(self._numbers), at=time.time_ns() // 1_000_000, **fields)
 
     def goodbye(self, seconds: float) -> None:
-        """Enqueue the goodbye message, which is the last line."""
-        with self._lock:
-            if not self._is_over:
-                self._is_over = True
-                self.send("goodbye", within_ms=int(seconds * 1000))
+        """Enqueue the goodbye message, after which the session reads no line."""
+        self._is_over = True
+        self.send("goodbye", within_ms=int(seconds * 1000))
 
 
 class ClientBridge:
@@ -108,21 +104,18 @@ class ClientBridge:
         ]
         application = spark.conf.get("spark.app.name", "")
         self.records.send("hello", protocol=PROTOCOL, settings=given, application=application)
-        self._restore("application_start", **self._application())
+        self._restore(
+            "application_start",
+            app_id=spark.conf.get("spark.app.id", None),
+            app_name=application,
+            attempt_id=None,
+            user="",
+            time=0,
+            spark_version=spark.version,
+        )
         for query in spark.streams.active:
             self._restore("query_started", id=str(query.id), run_id=str(query.runId), name=query.name, timestamp="")
         self._listener: Any = None
-
-    def _application(self) -> dict[str, Any]:
-        spark = self._spark
-        return {
-            "app_id": spark.conf.get("spark.app.id", None),
-            "app_name": spark.conf.get("spark.app.name", ""),
-            "attempt_id": None,
-            "user": "",
-            "time": 0,
-            "spark_version": spark.version,
-        }
 
     def _restore(self, kind: str, **fields: Any) -> None:
         self.records.send("restored", record={"seq": 0, "kind": kind, "at": 0, **fields})

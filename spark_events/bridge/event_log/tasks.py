@@ -14,6 +14,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from spark_events.bridge.event_log.shapes import BlockManagerAddress
 from spark_events.bridge.records import StageSubmitted, StageTasks
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
@@ -21,8 +22,6 @@ _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
 #: Maximum number of removed executors to store. Spark may report a resubmission after the removal.
 _REMEMBERED_EXECUTORS = 1_024
-#: Maximum number of stored exceptions per stage attempt. The exception that fails a stage is among the last ones.
-_REMEMBERED_FAILURES = 16
 
 
 class Outcome(enum.Enum):
@@ -37,33 +36,6 @@ class Outcome(enum.Enum):
     KILLED = enum.auto()
 
 
-class TaskFailures:
-    """Exceptions of a stage attempt's tasks, to find the exception that failed the stage.
-
-    Attributes:
-        lost_executor: the executor whose shuffle output a task most recently failed to fetch.
-        lost_host: the host of ``lost_executor``.
-    """
-
-    __slots__ = ("_traces", "lost_executor", "lost_host")
-
-    def __init__(self) -> None:
-        self.lost_executor: str | None = None
-        self.lost_host: str | None = None
-        # Stack traces by exception message.
-        self._traces: dict[str, str] = {}
-
-    def note(self, message: str, trace: str) -> None:
-        """Store the exception of a task."""
-        if self._traces.pop(message, None) is None and len(self._traces) == _REMEMBERED_FAILURES:
-            del self._traces[next(iter(self._traces))]
-        self._traces[message] = trace
-
-    def trace(self, message: str | None) -> str | None:
-        """Return the stack trace of a task that failed with this message."""
-        return None if message is None else self._traces.get(message)
-
-
 class StageAttempt:
     """Task counts of one attempt of one stage.
 
@@ -73,13 +45,13 @@ class StageAttempt:
         failed: number of failed task attempts, without killed attempts.
         open: number of running task attempts.
         open_since: sum of the launch times of running task attempts, in milliseconds.
-        failures: the exceptions of the failed attempts.
+        fetched_from: the executor whose shuffle output a task most recently failed to fetch.
         status: the current status of the stage attempt.
         lost_executor: an executor whose output was lost; set while an edge is pending because this time is unknown.
     """
 
     __slots__ = (
-        *("_attempts", "_done", "failed", "failures", "lost_executor"),
+        *("_attempts", "_done", "failed", "fetched_from", "lost_executor"),
         *("open", "open_since", "running", "stage", "status", "tasks"),
     )
 
@@ -90,7 +62,7 @@ class StageAttempt:
         self.failed = 0
         self.open = 0
         self.open_since = 0
-        self.failures = TaskFailures()
+        self.fetched_from = BlockManagerAddress()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
         # Number of running attempts per task index; above 1 with speculative execution.
@@ -200,11 +172,6 @@ class TaskCounts:
         lost = attempt.date(time)
         attempt.ended(index, outcome, launched)
         return _edges(lost, attempt.edge(time))
-
-    def failures(self, stage_id: int, number: int) -> TaskFailures | None:
-        """Return the store for task exceptions of this stage attempt."""
-        attempt = self.attempts.get((stage_id, number))
-        return None if attempt is None else attempt.failures
 
     def open_ms(self, time: int) -> int:
         """Return the total running time of the running task attempts, in milliseconds."""
