@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
     # The descriptors belong to the requests, the answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
-    assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
+    assert kinds == sorted(["socket", "socket", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
     assert links["0"] == "/dev/null"
 
 
@@ -367,7 +368,7 @@ def test_the_process_ends_when_its_pipe_closes() -> None:
 
     async def scenario() -> str:
         child = Child("isolated")
-        child._socket.close()
+        child._socket.shutdown(socket.SHUT_WR)
         await child.exited()
         with pytest.raises(ReporterProcessError) as caught:
             await child.ask(messages.Open())
