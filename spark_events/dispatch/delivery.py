@@ -199,7 +199,7 @@ class Delivery:
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
         return DeliveryCounters(
-            **self.store.counts()._asdict(),
+            **dataclasses.asdict(self.store.counts()),
             failures=self._failures,
             hung=self.hung,
             timeouts=self.timeouts,

@@ -10,41 +10,27 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_events.dispatch.breaker import BreakerState
+from spark_events.dispatch.mailbox import Counts
 
 _DROPPED = "dropped."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeliveryCounters:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryCounters(Counts):
     """Snapshot of one reporter's counters.
 
-    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this equation.
-
     Attributes:
-        accepted: events that passed the reporter's filter.
-        delivered: events that the reporter has acknowledged.
-        dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
-            ``spool-corrupt``.
-        held: waiting events and events in flight that exist only in memory, so a crash would lose them.
-        spooled: waiting events and events in flight that are safe on disk.
         failures: attempts that raised an error or took too long.
         hung: number of threads that were abandoned because the reporter blocked them.
-        timeouts: how often the driver waited for this reporter until the timeout.
         latency: duration of the last batch in seconds, retries included.
-        oldest_age: seconds since the oldest unsettled event was accepted; 0 if there is none.
         breaker: the state of the circuit breaker.
+        timeouts: how often the driver waited for this reporter until the timeout.
     """
 
-    accepted: int
-    delivered: int
-    dropped: Mapping[str, int]
-    held: int
     failures: int
     hung: int
     latency: float
-    oldest_age: float
     breaker: str
-    spooled: int = 0
     timeouts: int = 0
 
     @property
