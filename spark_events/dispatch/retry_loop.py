@@ -7,7 +7,9 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+
+import tenacity
 
 from spark_events.dispatch.breaker import Breaker, BreakerState
 from spark_events.dispatch.calls import Call, asked_pause, begin, end, made
@@ -69,9 +71,10 @@ class WorkerNotifier:
 class RetryLoop:
     """Make the attempts of one worker, sequentially.
 
-    Only the worker's thread may use this object, unless a method states otherwise. A permanent error drops the events,
-    a throttled error requests a pause, and any other error is transient. An attempt that exceeds its timeout is
-    cancelled. An attempt that blocks the thread cannot be cancelled; see :meth:`abandon`.
+    Only the worker's thread may use this object, unless a method states otherwise. After a first failure, the tenacity
+    library retries with jitter. A permanent error drops the events, a throttled error requests a pause, and any other
+    error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread cannot be
+    cancelled; see :meth:`abandon`.
 
     Args:
         name: the reporter's name in the configuration.
@@ -119,6 +122,8 @@ class RetryLoop:
         self.asks_for_pause = False
         # Number of further attempts that may fail before the loop stops retrying; None for no limit.
         self._failures_left: int | None = None
+        self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
+        self._jitter = min(config.retry_initial, config.retry_max)
         # Use a separate random generator, so that the random numbers of the user's program stay reproducible.
         self._random = random.Random()
 
@@ -182,14 +187,18 @@ class RetryLoop:
             constructor: creates the reporter.
             loop: the worker's event loop; it runs only during the pauses.
         """
-        backoffs = self._backoffs()
-        while True:
-            try:
-                return self._made(constructor)
-            except Exception:
-                if self.is_over:
-                    return None
-            loop.run_until_complete(self._pause(next(backoffs)))
+        try:
+            return tenacity.Retrying(
+                sleep=lambda seconds: loop.run_until_complete(self._pause(seconds)),
+                wait=self._backoff,
+                retry=tenacity.retry_if_exception_type(Exception),
+                stop=lambda _: self.is_over,
+                reraise=True,
+            )(self._made, constructor)
+        except Exception:
+            if not self.is_over:
+                raise
+            return None
 
     def _made(self, constructor: Callable[[], Reporter]) -> Reporter:
         self.patience = max(_MAKING_SECONDS, self._config.timeout)
@@ -217,13 +226,13 @@ class RetryLoop:
         self.rejected = None
         if pause := self._breaker.pause():
             await self._pause(pause)
-        backoffs = self._backoffs()
         try:
-            while (failure := await self._try(call, verb)) is not None:
-                if self.is_over:
-                    return SHUTDOWN
-                # A requested pause never shortens the backoff; a requested time in the past is ignored.
-                await self._pause(max(next(backoffs), asked_pause(failure) or 0.0, self._breaker.pause()))
+            try:
+                await self._try(call, verb)
+            except PermanentError:
+                raise
+            except Exception as error:
+                await self._retry(call, verb, error)
         except PermanentError as error:
             # The destination answered, so it is available; it rejects only these events.
             self._breaker.succeeded()
@@ -232,6 +241,11 @@ class RetryLoop:
             _LOG.error("reporter %s: %s; dropping the rejected events: %s", self._name, verb, self._describe(error))
             self._on_failure()
             return "rejected"
+        except Exception:
+            if not self.is_over:
+                raise
+            # This failed attempt is already counted and logged.
+            return SHUTDOWN
         if (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
         self._note_answer()
@@ -245,8 +259,8 @@ class RetryLoop:
         self.asks_for_pause = False
         self._failures_left = None
 
-    async def _try(self, call: Call, verb: str) -> Exception | None:
-        """Make one attempt; count, log and return a transient error; raise a permanent error."""
+    async def _try(self, call: Call, verb: str) -> None:
+        """Make one attempt; count and log a transient failure before raising its error."""
         self._breaker.attempt()
         try:
             await self.call_once(call)
@@ -258,8 +272,23 @@ class RetryLoop:
             if self._failures_left:
                 self._failures_left -= 1
             self._breaker.failed(self._note_failure(verb, error))
-            return error
-        return None
+            raise
+
+    async def _retry(self, call: Call, verb: str, first: Exception) -> None:
+        pending: list[Exception] = [first]
+
+        async def again() -> None:
+            if pending:
+                raise pending.pop()
+            await self._try(call, verb)
+
+        await tenacity.AsyncRetrying(
+            sleep=self._pause,
+            wait=self._pause_after,
+            retry=tenacity.retry_if_not_exception_type(PermanentError),
+            stop=lambda _: self.is_over,
+            reraise=True,
+        )(again)
 
     async def call_once(self, call: Call) -> None:
         """Make one attempt without retries."""
@@ -292,13 +321,14 @@ class RetryLoop:
         self._on_failure()
         return why
 
-    def _backoffs(self) -> Iterator[float]:
-        """Yield the pauses after consecutive failures, in seconds: they double up to a limit, plus jitter."""
-        longest = self._config.retry_max
-        pause = first = min(self._config.retry_initial, longest)
-        while True:
-            yield pause + self._random.uniform(0, first)
-            pause = min(2 * pause, longest)
+    def _pause_after(self, state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        asked = None if error is None else asked_pause(error)
+        # A requested pause never shortens the backoff; a requested time in the past is ignored.
+        return max(self._backoff(state), asked or 0.0, self._breaker.pause())
+
+    def _backoff(self, state: tenacity.RetryCallState) -> float:
+        return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
         """Pause for this time, or until a drain begins."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import tenacity
 from fakes import ROOT
 from reporters.peers.processes import missing
 from spark.harness import environment, pyspark_home, two_lines
@@ -99,7 +100,7 @@ def _packed(folder: Path) -> dict[str, str]:
     """
     venv.create(folder / "environment")
     (site,) = (folder / "environment").glob("lib/python3*/site-packages")
-    for package in (spark_events, msgspec):
+    for package in (spark_events, msgspec, tenacity):
         assert package.__file__ is not None
         shutil.copytree(Path(package.__file__).parent, site / package.__name__)
     archive = folder / "environment.tar.gz"

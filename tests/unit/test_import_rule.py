@@ -208,7 +208,9 @@ def test_workers_import_only_modules_of_every_executor() -> None:
     loaded = modules_after(
         "import spark_events.enrichment.worker.map_in_arrow, spark_events.enrichment.worker.partition"
     )
-    assert {name.partition(".")[0] for name in loaded} & (FOREIGN - {"pyarrow", "numpy"} | {"msgspec"}) == set()
+    assert {name.partition(".")[0] for name in loaded} & (
+        FOREIGN - {"pyarrow", "numpy"} | {"tenacity", "msgspec"}
+    ) == set()
 
 
 def test_the_facade_imports_no_spark() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import tenacity
 import yaml
 
 import spark_events
@@ -49,7 +50,9 @@ class Root:
             (self.bin / program).symlink_to(found)
         self.packages = folder / "packages"
         self.packages.mkdir()
-        (self.packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+        for package in (msgspec, tenacity):
+            assert package.__file__ is not None
+            (self.packages / package.__name__).symlink_to(Path(package.__file__).parent)
         self.program("sudo", 'exec "$@"')
         # Only `aws s3 cp --quiet FROM TO` and `gcloud storage cp FROM TO` copy files. All other commands are only
         # recorded.

@@ -88,4 +88,4 @@ def test_bill_of_materials_is_valid(release: Path) -> None:
 
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     scopes = {component["name"]: component["scope"] for component in json.loads(text)["components"]}
-    assert (scopes["msgspec"], scopes["httpx"]) == ("required", "optional")
+    assert (scopes["msgspec"], scopes["tenacity"], scopes["httpx"]) == ("required", "required", "optional")

@@ -51,7 +51,7 @@ def executors() -> set[str]:
 
 
 def what_is_there(_: Iterable[int]) -> Iterator[tuple[list[str], str]]:
-    names = ("spark_events", "msgspec", "pyarrow")
+    names = ("spark_events", "msgspec", "tenacity", "pyarrow")
     yield [name for name in names if importlib.util.find_spec(name)], os.path.realpath(sys.prefix)
 
 

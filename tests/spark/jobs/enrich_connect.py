@@ -30,7 +30,7 @@ def what_is_there(batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow
 
     for _ in batches:
-        yield pyarrow.RecordBatch.from_pydict({"there": [importlib.util.find_spec("msgspec") is not None]})
+        yield pyarrow.RecordBatch.from_pydict({"there": [importlib.util.find_spec("tenacity") is not None]})
 
 
 first = spark.range(1).mapInArrow(what_is_there, "there boolean").first()

@@ -24,7 +24,7 @@ def test_the_archive_has_only_the_package_s_sources() -> None:
 
 
 def test_the_engine_imports_from_the_archive_alone() -> None:
-    """The engine can be imported from the archive without site-packages, and therefore without msgspec."""
+    """The engine can be imported from the archive without site-packages, and therefore without msgspec and tenacity."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import spark_events.enrichment.engine.engine as engine\n"
