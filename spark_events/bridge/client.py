@@ -6,7 +6,6 @@ The records have the shim's format. Their source is PySpark's ``StreamingQueryLi
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import queue
 import threading
@@ -34,7 +33,9 @@ class ClientRecords:
     def __init__(self) -> None:
         # An empty line only wakes the reader.
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._numbers = itertools.count(1)
+        # The numbers of the queued records must ascend, although several threads enqueue records.
+        self._lock = threading.Lock()
+        self._count = 0
         self._is_over = False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
@@ -59,13 +60,17 @@ class ClientRecords:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Enqueue a record; ignore a record after the goodbye message."""
-        if not self._is_over:
-            self.send(kind, seq=next(self._numbers), at=time.time_ns() // 1_000_000, **fields)
+        with self._lock:
+            if not self._is_over:
+                self._count += 1
+                self.send(kind, seq=self._count, at=time.time_ns() // 1_000_000, **fields)
 
     def goodbye(self, seconds: float) -> None:
-        """Enqueue the goodbye message, after which the session reads no line."""
-        self._is_over = True
-        self.send("goodbye", within_ms=int(seconds * 1000))
+        """Enqueue the goodbye message, which is the last line."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = True
+                self.send("goodbye", within_ms=int(seconds * 1000))
 
 
 class ClientBridge:
