@@ -19,7 +19,7 @@ import psutil
 from spark_events import Event, EventBuilder, Reporter
 from spark_events.bridge.records import JobEnd, JobStart
 from spark_events.config import Settings
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.reporters.file import FileReporter
@@ -86,7 +86,7 @@ def _entries(count: int) -> list[Entry]:
     return [Entry(1, EventBuilder("b", "B").set_body(str(n)).set_attribute("at", at).build()) for n in range(count)]
 
 
-def _settled(dispatcher: AsyncQueuedDispatcher) -> None:
+def _settled(dispatcher: Dispatcher) -> None:
     while dispatcher.counters()["good"].held:
         time.sleep(0.0005)
 
@@ -117,7 +117,7 @@ class Flood:
         )
 
 
-def _window(dispatcher: AsyncQueuedDispatcher, flood: Flood) -> Window:
+def _window(dispatcher: Dispatcher, flood: Flood) -> Window:
     before = dispatcher.counters()["good"]
     slices = flood.slices()
     start = time.monotonic()

@@ -35,7 +35,7 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.setup import LogLines
 from spark_events.dispatch.spool.ownership import driver_identity
-from spark_events.dispatch.telemetry import DispatcherTelemetry, account, statistics, with_those_before
+from spark_events.dispatch.telemetry import DispatcherTelemetry, statistics, with_those_before
 from spark_events.errors import MissingExtraError, ProtocolError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
@@ -140,7 +140,7 @@ class DriverSession:
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
         self._acknowledgements = Acknowledgements(messages, 1, 1)
-        self._max_weight = self._slice = 1
+        self._queue_size = self._max_weight = self._slice = 1
         self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: messages.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -183,23 +183,25 @@ class DriverSession:
             self.driver,
             strict=self._strict,
         )
+        plans = self._pipeline.plans
+        self._queue_size = plans.dispatcher.queue_size
         first = max(hello.sequence, self._first_sequence)
-        self._translator = Translator(self._pipeline.translation, first, misses_records=hello.dropped > 0)
-        self._acknowledgements = Acknowledgements(self._messages, first, self._pipeline.queue_size)
-        self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
-        self._slice = max(1, min(_SLICE, self._pipeline.queue_size // 4))
+        self._translator = Translator(plans.translation, first, misses_records=hello.dropped > 0)
+        self._acknowledgements = Acknowledgements(self._messages, first, self._queue_size)
+        self._max_weight = max(1, min(_MAX_WEIGHT, self._queue_size // 2))
+        self._slice = max(1, min(_SLICE, self._queue_size // 4))
         self._predecessors = Predecessors(
-            self._pipeline.spool_folder,
-            self._pipeline.databases,
-            self._pipeline.config.application_unique,
+            next((plans.reporters[one.name].spool.folder for one in self._pipeline.deliveries if one.is_durable), None),
+            [plan.config for plan in plans.reporters.values() if getattr(plan.config, "remembers_runs", False)],
+            plans.config.application_unique,
             driver_identity(self.driver),
             self._predecessor_lost,
         )
         self._pipeline.dispatcher.start()
-        self._measure(self._pipeline.config.metrics_otlp_endpoint)
+        self._measure(plans.config.metrics_otlp_endpoint)
         self._note_disabled()
         self._report_breakers_before()
-        samples = self._pipeline.translation.deadline.watches_queries
+        samples = plans.translation.deadline.watches_queries
         awaited = self._pipeline.awaited()
         self._messages.send("ready", version=__version__, pid=os.getpid(), awaited=awaited, samples=samples)
         self._first = lines[1:]
@@ -398,7 +400,7 @@ class DriverSession:
             return
         from spark_events.reporters.otlp.metrics import OtlpMetrics
 
-        dispatcher, capacity = self._pipeline.dispatcher, self._pipeline.queue_size
+        dispatcher, capacity = self._pipeline.dispatcher, self._queue_size
 
         def counters() -> dict[str, dict[str, int | float | str]]:
             return {name: statistics(one) for name, one in dispatcher.counters().items()}
@@ -422,7 +424,7 @@ class DriverSession:
         if self._goodbye is not None:
             patience = self._goodbye.within_ms / 1000 - _EXIT_SECONDS
         else:
-            patience = self._pipeline.config.shutdown_timeout
+            patience = self._pipeline.plans.config.shutdown_timeout
             self._report_loss()
         record = self._record
         self._dispatch([Entry(record, event) for event in self._translator.decide()])
@@ -435,7 +437,7 @@ class DriverSession:
         if self._report_breakers():
             # Drain the breaker events too; otherwise a reporter without a backlog would count as late.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
-        counters = with_those_before(account(dispatcher.counters()), self._before)
+        counters = with_those_before(dispatcher.counters(), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
         if _METRICS in settled:

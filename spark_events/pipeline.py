@@ -7,21 +7,18 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from spark_events.config import Settings
 from spark_events.dispatch.calls import describe
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, create
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolWriter
 from spark_events.errors import ConfigError
-from spark_events.plans import REPORTER, EventsConfig, ReporterPlan, read
+from spark_events.plans import REPORTER, PipelinePlan, ReporterPlan, read
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.causes import CAUSES
-from spark_events.translate.config import TranslateConfig
 
 _LOG = logging.getLogger(__name__)
 #: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
@@ -36,30 +33,21 @@ class Pipeline:
     """Dispatcher and deliveries that the settings describe, created but not started.
 
     Attributes:
-        config: the general settings.
-        translation: settings that determine the reported events.
-        queue_size: maximum number of records that the driver buffers.
+        plans: the parsed settings.
         dispatcher: dispatches events to all deliveries.
         deliveries: one delivery per reporter.
-        makers: factories of the reporters, by name.
-        spool_folder: directory of the first spool; None if no reporter has a spool.
-        databases: configurations of the reporters that write to a database.
         disabled: problems of each unusable active reporter, by name.
     """
 
-    config: EventsConfig
-    translation: TranslateConfig
-    queue_size: int
-    dispatcher: AsyncQueuedDispatcher
+    plans: PipelinePlan
+    dispatcher: Dispatcher
     deliveries: tuple[Delivery, ...]
-    makers: Mapping[str, Callable[[], Reporter]]
-    spool_folder: Path | None
-    databases: Sequence[Any]
     disabled: Mapping[str, Sequence[str]]
 
     def awaited(self) -> list[str]:
         """Return the kinds of records whose acknowledgement the driver waits for."""
-        return [kind for kind, effects in CAUSES.items() if any(self.dispatcher.awaits(*one) for one in effects)]
+        may_get = self.dispatcher.awaited.may_get
+        return [kind for kind, effects in CAUSES.items() if any(may_get(*one) for one in effects)]
 
 
 def build(
@@ -94,17 +82,17 @@ def build(
     """
     plans = read(settings, own, strict=strict)
     on_read()
-    disabled = dict(plans.disabled)
+    dispatcher, disabled = plans.dispatcher, dict(plans.disabled)
     deliveries: dict[str, Delivery] = {}
     for name, plan in plans.reporters.items():
         delivery = plan.delivery
-        is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
+        is_awaited = dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
             # Send events without a linger time, because Spark waits for each answer. With at-least-once, the spool
             # acknowledges events before their delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
         # A mailbox must hold all events of one record, because Spark can wait only between two records.
-        capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
+        capacity = max(dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
             deliveries[name] = _make(
                 settings,
@@ -120,17 +108,9 @@ def build(
             disabled[name] = [f"{REPORTER}.{name}: the reporter cannot be created: {why}"]
     if not deliveries or (len(disabled) > len(plans.disabled) and (strict or plans.config.required)):
         raise ConfigError([problem for problems in disabled.values() for problem in problems])
-    return Pipeline(
-        plans.config,
-        plans.translation,
-        plans.dispatcher.queue_size,
-        create(plans.dispatcher, tuple(deliveries.values()), on_watch),
-        tuple(deliveries.values()),
-        {name: plans.reporters[name].make for name in deliveries},
-        next((plans.reporters[d.name].spool.folder for d in deliveries.values() if d.is_durable), None),
-        [plan.config for plan in plans.reporters.values() if getattr(plan.config, "remembers_runs", False)],
-        disabled,
-    )
+    made = tuple(deliveries.values())
+    is_sync = dispatcher.type == "sync"
+    return Pipeline(plans, Dispatcher(made, dispatcher.sync_timeout, on_watch, sync=is_sync), made, disabled)
 
 
 def _make(

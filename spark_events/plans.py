@@ -11,7 +11,7 @@ from typing import Any
 from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
+from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig, includes_of
@@ -179,7 +179,9 @@ def read(
     assert config is not None
     assert dispatcher_config is not None
     # If no reporter is configured, the `log` reporter runs, so that a single line in spark-defaults.conf is sufficient.
-    chosen = chosen or {_DEFAULT_REPORTER: ReporterPlan(partial(LogReporter, LogReporter.Config()))}
+    if not chosen:
+        selection = SelectionConfig(min_severity=LogReporter.min_severity)
+        chosen = {_DEFAULT_REPORTER: ReporterPlan(partial(LogReporter, LogReporter.Config()), selection=selection)}
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)
     return PipelinePlan(config, dispatcher_config, translation, chosen, disabled)
@@ -220,10 +222,9 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             settings.add_problem(f"{prefix}.type", f"{prefix}.type: cannot be used: default_includes: {error}")
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
-    isolation = settings.read(IsolationConfig, prefix)
-    if make is None or delivery is None or selection is None or breaker is None or spool is None or isolation is None:
+    if make is None or delivery is None or selection is None or breaker is None or spool is None:
         return None
-    if isolation.isolation == "process":
+    if delivery.isolation == "process":
         given = settings.value(f"{prefix}.type")
         if given is None:
             key = f"{prefix}.isolation"

@@ -277,10 +277,10 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Write invalid bytes to the sidecar's pipe, and wait for the sidecar's reaction."""
+    """Write invalid bytes to the sidecar's socket, and wait for the sidecar's reaction."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
-            if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
+            if fd > 2 and stat.S_ISSOCK(os.fstat(fd).st_mode):
                 os.write(fd, b"\xff\xff\xff\xff nonsense")
     time.sleep(_LONG)
 

@@ -33,6 +33,7 @@ class ClientRecords:
     def __init__(self) -> None:
         # An empty line only wakes the reader.
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        # The numbers of the queued records must ascend, although several threads enqueue records.
         self._lock = threading.Lock()
         self._count = 0
         self._is_over = False
@@ -108,21 +109,18 @@ class ClientBridge:
         ]
         application = spark.conf.get("spark.app.name", "")
         self.records.send("hello", protocol=PROTOCOL, settings=given, application=application)
-        self._restore("application_start", **self._application())
+        self._restore(
+            "application_start",
+            app_id=spark.conf.get("spark.app.id", None),
+            app_name=application,
+            attempt_id=None,
+            user="",
+            time=0,
+            spark_version=spark.version,
+        )
         for query in spark.streams.active:
             self._restore("query_started", id=str(query.id), run_id=str(query.runId), name=query.name, timestamp="")
         self._listener: Any = None
-
-    def _application(self) -> dict[str, Any]:
-        spark = self._spark
-        return {
-            "app_id": spark.conf.get("spark.app.id", None),
-            "app_name": spark.conf.get("spark.app.name", ""),
-            "attempt_id": None,
-            "user": "",
-            "time": 0,
-            "spark_version": spark.version,
-        }
 
     def _restore(self, kind: str, **fields: Any) -> None:
         self.records.send("restored", record={"seq": 0, "kind": kind, "at": 0, **fields})

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["tables"]
-
 _SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
 _LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
 #: Prefix of the name of a cached table.

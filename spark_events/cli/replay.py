@@ -13,14 +13,12 @@ from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.output import note
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
-from spark_events.event.text import on_one_line
 from spark_events.report.wording import counted
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
 _MOST_NOTES = 20
-_MOST_KINDS = 5
 #: Names of the events that an event log can produce. Other events concern delivery, or come from users' programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
@@ -62,7 +60,6 @@ class _Replay:
         self._config = config
         self._sink = sink
         self._counts: Counter[str] = Counter()
-        self._unknown: Counter[str] = Counter()
         self._notes = 0
         self.failed = failed
 
@@ -80,10 +77,10 @@ class _Replay:
             lines=reader.lines,
             damaged=reader.damaged,
             cut_off=reader.cut_off,
+            unknown=reader.unknown,
             defects=translator.defects,
             jobs_without_start=translator.jobs_without_start,
         )
-        self._unknown += reader.unknown
         self.failed += reader.unreadable
         self._judge(log, reader, translator)
 
@@ -99,12 +96,11 @@ class _Replay:
             note(f"{self._notes - _MOST_NOTES:,} further notes not shown")
         counts = self._counts
         whole = (counted(counts["logs"], "log"), counted(counts["lines"], "line"), counted(counts["events"], "event"))
-        kinds = on_one_line(", ".join(sorted(self._unknown)[:_MOST_KINDS]))
-        unknown, headless = self._unknown.total(), counts["jobs_without_start"]
+        headless = counts["jobs_without_start"]
         wrong = (
             (counts["damaged"], counted(counts["damaged"], "damaged line or block", "damaged lines or blocks")),
             (counts["cut_off"], f"{counted(counts['cut_off'], 'file')} cut off"),
-            (unknown, f"{counted(unknown, 'line')} of unknown kinds ({kinds})"),
+            (counts["unknown"], f"{counted(counts['unknown'], 'line')} of events that are not Spark's own"),
             (headless, f"{counted(headless, 'finished job')} not reported because their start is missing"),
             (self.failed, f"{counted(self.failed, 'path')} that could not be read"),
             (counts["defects"], f"{counted(counts['defects'], 'record')} that could not be translated"),

@@ -53,7 +53,7 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     settings = given.settings()
     pipeline = build(settings)
-    outcomes = {name: _start(name, make, chosen.timeout) for name, make in pipeline.makers.items()}
+    outcomes = {one.name: _start(one.name, one.make, chosen.timeout) for one in pipeline.deliveries}
     rows = [
         (name, given.value(f"events.reporter.{name}.type") or "", "disabled", "", on_one_line("; ".join(problems)))
         for name, problems in pipeline.disabled.items()

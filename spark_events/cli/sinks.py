@@ -84,7 +84,7 @@ class Reporters:
         except SparkEventsError as error:
             # Close all reporters, even if one of them is blocked. The result counts the undelivered events.
             note(str(error))
-        self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
+        self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.plans.config.shutdown_timeout)
         return sum(counters.lost for counters in self._pipeline.dispatcher.counters().values())
 
     def _enqueue(self, events: Sequence[Event]) -> None:

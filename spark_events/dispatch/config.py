@@ -8,6 +8,14 @@ import sys
 from spark_events.config import Kind, choice, duration, integer, option, positive_duration
 
 
+def _isolation(value: str) -> str:
+    if value not in ("thread", "process"):
+        raise ValueError
+    if value == "process" and sys.platform != "linux":
+        raise ValueError("a separate process needs Linux")
+    return value
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeliveryConfig:
     """Delivery settings under ``events.reporter.<name>.``."""
@@ -46,20 +54,6 @@ class DeliveryConfig:
         5.0,
         doc="Longest pause between two attempts; jitter adds at most retry.initial.",
     )
-
-
-def _isolation(value: str) -> str:
-    if value not in ("thread", "process"):
-        raise ValueError
-    if value == "process" and sys.platform != "linux":
-        raise ValueError("a separate process needs Linux")
-    return value
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class IsolationConfig:
-    """Isolation setting under ``events.reporter.<name>.``."""
-
     isolation: str = option(
         "isolation",
         Kind("one of thread, process", _isolation),

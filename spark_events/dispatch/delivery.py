@@ -66,6 +66,8 @@ class Delivery:
     Attributes:
         store: holds the events until they are settled.
         is_durable: whether undelivered events survive the process.
+        make: creates the reporter.
+        selection: selects the events of this reporter.
 
     Args:
         name: the reporter's name in the configuration.
@@ -96,9 +98,9 @@ class Delivery:
         # Send at most half of the mailbox at once, so that a new event of higher priority can still displace a waiting
         # event.
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
-        self._make = make
+        self.make = make
         self._hooks = hooks or Hooks()
-        self._selection = Selection(selection or SelectionConfig())
+        self.selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
         self.store: Store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
@@ -137,7 +139,7 @@ class Delivery:
 
     def put(self, entries: Entries) -> None:
         """Enqueue the events that the selection accepts, without waiting."""
-        chosen = self._selection.of(entries)
+        chosen = self.selection.of(entries)
         is_first = self.store.put(chosen)
         ends_linger = self._worker.can_linger and self._end_linger(chosen)
         if is_first or ends_linger:
@@ -163,16 +165,6 @@ class Delivery:
             self.store.wait_for_room(weight, _QUICK_SECONDS)
         elif self._quick and not self._worker.retry_loop.in_failure:
             self._quick = self.store.wait_for_room(weight, _QUICK_SECONDS)
-
-    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether this reporter may receive events with these properties.
-
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-        return self._selection.may_fit(scope, name, severity)
 
     @property
     def guarantee(self) -> str:
@@ -207,7 +199,7 @@ class Delivery:
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
         return DeliveryCounters(
-            **self.store.counts()._asdict(),
+            **dataclasses.asdict(self.store.counts()),
             failures=self._failures,
             hung=self.hung,
             timeouts=self.timeouts,
@@ -285,7 +277,7 @@ class Delivery:
             # Count the failure only once, before the first attempt to start a replacement.
             self._breaker.failed(f"{what}: {how}")
         try:
-            successor = self._successor(self._make)
+            successor = self._successor(self.make)
             successor.start()
         except Exception as error:
             # The system may have no free file descriptors or threads; the next check tries again.
@@ -392,7 +384,7 @@ class Delivery:
         return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:
-        """Return the oldest events; called by the worker."""
+        """Return the oldest events; an empty list if the worker has been replaced. Called by the worker."""
         with self._lock:
             if worker is not self._worker or self._closed:
                 return []
@@ -404,11 +396,21 @@ class Delivery:
         return self._is_due or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Return whether this worker has no more events to deliver; called by the worker."""
+        """Return whether this worker has no more events to deliver; called by the worker.
+
+        If events remain that cannot be taken yet, the store will wake the worker.
+        """
         return worker is not self._worker or self._closed or self.store.is_exhausted()
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
-        """Settle the events in flight; called by the worker."""
+        """Settle the events in flight as delivered or dropped; called by the worker.
+
+        Args:
+            worker: the calling worker.
+            dropped: the reason for dropping events; None if all were delivered.
+            seconds: how long the delivery took, retries included.
+            count: the number of dropped events; None for all.
+        """
         with self._lock:
             if worker is not self._worker or worker.retry_loop.abandoned or self._closed:
                 return

@@ -1,6 +1,6 @@
 """Deliver events to all reporters.
 
-The two dispatcher types and their names follow FLIP-545.
+The names of the two dispatcher types follow FLIP-545.
 """
 
 from __future__ import annotations
@@ -61,33 +61,35 @@ class DeliveryProgress(NamedTuple):
     answered: int
 
 
-class AsyncQueuedDispatcher:
-    """Dispatcher that enqueues events for every reporter without waiting.
-
-    The driver waits only for reporters with guaranteed delivery.
+class Dispatcher:
+    """Dispatcher that enqueues events for every reporter without waiting; only the driver waits.
 
     Args:
         deliveries: one delivery per reporter.
         timeout: how long the driver waits for a reporter, in seconds.
         on_watch: called several times a second from the watch thread.
+        sync: whether the driver waits for every reporter; otherwise only for reporters with guaranteed delivery.
+
+    Attributes:
+        awaited: the reporters that the driver waits for.
     """
 
     def __init__(
-        self, deliveries: Sequence[Delivery], timeout: float, on_watch: Callable[[], None] = lambda: None
+        self,
+        deliveries: Sequence[Delivery],
+        timeout: float,
+        on_watch: Callable[[], None] = lambda: None,
+        *,
+        sync: bool = False,
     ) -> None:
         self._deliveries = tuple(deliveries)
-        self._awaited = SyncReporters([delivery for delivery in deliveries if self._awaits(delivery)], timeout)
+        self.awaited = SyncReporters([one for one in deliveries if sync or one.guarantee == "guaranteed"], timeout)
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
         self._unwatched: set[str] = set()
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._run_watch, name="spark-events-watch", daemon=True)
-
-    @staticmethod
-    def _awaits(delivery: Delivery) -> bool:
-        """Return whether the driver waits for answers from this reporter."""
-        return delivery.guarantee == "guaranteed"
 
     def start(self) -> None:
         """Start the delivery of every reporter."""
@@ -124,7 +126,7 @@ class AsyncQueuedDispatcher:
             with self._watching("the dispatcher"):
                 # The driver waits only slightly longer than the timeout, so check again as soon as a reporter can be
                 # late.
-                pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
+                pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self.awaited.look()))
                 self._on_watch()
 
     @contextlib.contextmanager
@@ -191,19 +193,9 @@ class AsyncQueuedDispatcher:
                 record = delivery.store.oldest_record()
                 if record is not None:
                     completed = min(completed, record - 1)
-                    if delivery in self._awaited:
+                    if delivery in self.awaited:
                         answered = min(answered, record - 1)
-            return DeliveryProgress(completed, answered if self._awaited else 0)
-
-    def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the driver waits for a reporter that may receive events with these properties.
-
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-        return self._awaited.may_get(scope, name, severity)
+            return DeliveryProgress(completed, answered if self.awaited else 0)
 
     def stop(self, deadline: float) -> None:
         """Deliver the remaining events of all reporters in parallel, then stop.
@@ -218,22 +210,6 @@ class AsyncQueuedDispatcher:
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()
-
-
-class SyncDispatcher(AsyncQueuedDispatcher):
-    """Dispatcher for type ``sync``: the driver waits for every reporter."""
-
-    @staticmethod
-    def _awaits(delivery: Delivery) -> bool:
-        return True
-
-
-def create(
-    config: DispatcherConfig, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None
-) -> AsyncQueuedDispatcher:
-    """Return a dispatcher of the configured type."""
-    types = {"sync": SyncDispatcher, "async-queued": AsyncQueuedDispatcher}
-    return types[config.type](deliveries, config.sync_timeout, on_watch)
 
 
 class SyncReporters:
@@ -253,7 +229,6 @@ class SyncReporters:
         self._deliveries = tuple(deliveries)
         self._timeout = timeout
         self._late: frozenset[str] = frozenset()
-        self._named: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._deliveries)
@@ -266,7 +241,7 @@ class SyncReporters:
             name: the name of the events; None for any.
             severity: the highest severity that the events may have.
         """
-        return any(delivery.may_get(scope, name, severity) for delivery in self._deliveries)
+        return any(delivery.selection.may_fit(scope, name, severity) for delivery in self._deliveries)
 
     def look(self) -> float:
         """Update the set of late reporters.
@@ -280,20 +255,16 @@ class SyncReporters:
             # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
             if delivery.name in late - self._late and not delivery.is_held_back:
                 delivery.timeouts += 1
-                self._name(delivery.name)
+                if delivery.timeouts == 1:
+                    _LOG.warning(
+                        "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not"
+                        " wait for it until it has caught up; check its destination, or raise the timeout",
+                        delivery.name,
+                        self._timeout,
+                    )
         self._late = late
         return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
 
     def __contains__(self, delivery: Delivery) -> bool:
         """Return whether the driver currently waits for this reporter."""
         return delivery in self._deliveries and delivery.name not in self._late and not delivery.is_held_back
-
-    def _name(self, name: str) -> None:
-        if name not in self._named:
-            self._named.add(name)
-            _LOG.warning(
-                "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not wait"
-                " for it until it has caught up; check its destination, or raise the timeout",
-                name,
-                self._timeout,
-            )

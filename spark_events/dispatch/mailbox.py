@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from spark_events.dispatch.entries import Entries, Entry, priority_of
 from spark_events.event import Event
 
 
-class Counts(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
     """Snapshot of a store's counters.
 
-    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this equation.
 
     Attributes:
-        accepted: enqueued events, including the events that an earlier process left on disk.
+        accepted: events that passed the reporter's filter, and the events that an earlier process left on disk.
         delivered: events that the reporter has acknowledged.
-        dropped: dropped events by reason.
-        held: events that exist only in this process.
-        spooled: waiting events that are safe on disk.
-        oldest_age: seconds since the oldest held or spooled event was accepted.
+        dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
+            ``spool-corrupt``.
+        held: waiting events and events in flight that exist only in memory, so a crash would lose them.
+        oldest_age: seconds since the oldest unsettled event was accepted; 0 if there is none.
+        spooled: waiting events and events in flight that are safe on disk.
     """
 
     accepted: int

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping
-from fnmatch import translate as glob
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import msgspec
@@ -29,11 +29,7 @@ class Filter(NamedTuple):
 
     def matches(self, scope: str, name: str) -> bool:
         """Return whether the scope and one of the names match; a pattern must match the whole string."""
-        return _fits(self.scope, scope) and any(_fits(pattern, name) for pattern in self.names)
-
-
-def _fits(pattern: str, text: str) -> bool:
-    return re.match(glob(pattern), text) is not None
+        return fnmatchcase(scope, self.scope) and any(fnmatchcase(name, pattern) for pattern in self.names)
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.*$-]+")

@@ -10,41 +10,27 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_events.dispatch.breaker import BreakerState
+from spark_events.dispatch.mailbox import Counts
 
 _DROPPED = "dropped."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeliveryCounters:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryCounters(Counts):
     """Snapshot of one reporter's counters.
 
-    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this equation.
-
     Attributes:
-        accepted: events that passed the reporter's filter.
-        delivered: events that the reporter has acknowledged.
-        dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
-            ``spool-corrupt``.
-        held: waiting events and events in flight that exist only in memory, so a crash would lose them.
-        spooled: waiting events and events in flight that are safe on disk.
         failures: attempts that raised an error or took too long.
         hung: number of threads that were abandoned because the reporter blocked them.
-        timeouts: how often the driver waited for this reporter until the timeout.
         latency: duration of the last batch in seconds, retries included.
-        oldest_age: seconds since the oldest unsettled event was accepted; 0 if there is none.
         breaker: the state of the circuit breaker.
+        timeouts: how often the driver waited for this reporter until the timeout.
     """
 
-    accepted: int
-    delivered: int
-    dropped: Mapping[str, int]
-    held: int
     failures: int
     hung: int
     latency: float
-    oldest_age: float
     breaker: str
-    spooled: int = 0
     timeouts: int = 0
 
     @property
@@ -53,24 +39,21 @@ class DeliveryCounters:
         return sum(self.dropped.values())
 
 
-def account(counters: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
-    """Return the counters as plain numbers by reporter, for the final report."""
+def account(one: DeliveryCounters) -> dict[str, int]:
+    """Return the counters of one reporter as plain numbers, for the final report."""
     return {
-        name: {
-            "accepted": one.accepted,
-            "delivered": one.delivered,
-            "held": one.held,
-            "spooled": one.spooled,
-            "failures": one.failures,
-            "timeouts": one.timeouts,
-            **_by_reason(one),
-        }
-        for name, one in counters.items()
+        "accepted": one.accepted,
+        "delivered": one.delivered,
+        "held": one.held,
+        "spooled": one.spooled,
+        "failures": one.failures,
+        "timeouts": one.timeouts,
+        **{f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()},
     }
 
 
 def with_those_before(
-    counters: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
+    counters: Mapping[str, DeliveryCounters], before: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """Return the totals over all sidecars of an application.
 
@@ -79,10 +62,10 @@ def with_those_before(
     added.
 
     Args:
-        counters: the current counters from :func:`account`.
+        counters: the current counters by reporter.
         before: the sum of the predecessors' last :func:`statistics`.
     """
-    total = {name: dict(one) for name, one in counters.items()}
+    total = {name: account(one) for name, one in counters.items()}
     for name, counts_before in before.items():
         one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
         for key, count in counts_before.items():
@@ -95,23 +78,14 @@ def with_those_before(
 
 
 def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
-    """Return the counters in the format of the driver's metrics."""
+    """Return the counters of one reporter in the format of the driver's metrics."""
     return {
-        "accepted": one.accepted,
-        "delivered": one.delivered,
+        **account(one),
         "dropped": one.lost,
-        "failures": one.failures,
-        "timeouts": one.timeouts,
         "latency_ms": round(one.latency * 1000, 3),
         "breaker": one.breaker,
-        "spooled": one.spooled,
         "oldest_age_ms": round(one.oldest_age * 1000),
-        **_by_reason(one),
     }
-
-
-def _by_reason(one: DeliveryCounters) -> dict[str, int]:
-    return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}
 
 
 #: Interval of the reports in seconds; a killed process loses only the counts since its last report.

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.errors import InvalidChoiceError, PermanentError
+from spark_events.errors import InvalidChoiceError, PermanentError, is_seconds
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 from spark_events.session.event_history import EventMatcher
@@ -144,5 +144,5 @@ def _check(function: object, timeout: object) -> None:
     except ValueError:
         # Some functions written in C have no signature to inspect.
         pass
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+    if not is_seconds(timeout) or timeout <= 0:
         raise InvalidChoiceError(f"timeout: given {timeout!r}, expected a number of seconds above 0")

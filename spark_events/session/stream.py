@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable
 from html import escape
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from spark_events.bridge.driver import means_exit
+from spark_events.bridge.client import ClientBridge
+from spark_events.bridge.driver import DriverBridge, means_exit
 from spark_events.dispatch.delivery import Delivery
 from spark_events.driver_session import DriverSession
-from spark_events.errors import InvalidChoiceError, SessionError
+from spark_events.errors import InvalidChoiceError, SessionError, is_seconds
 from spark_events.event import Event, Severity
 from spark_events.session.callbacks import Callback, delivery_of, name_of
 from spark_events.session.event_history import EventHistory, EventMatcher
@@ -29,19 +30,6 @@ _CAPACITY = 2048
 #: Additional time that ``stop`` waits after the shutdown timeout, in seconds.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10
-
-
-class Bridge(Protocol):
-    """Source of a stream's records; :mod:`spark_events.bridge` implements this protocol."""
-
-    def stop(self) -> None:
-        """Stop listening; records that already exist are still delivered."""
-
-    def end(self) -> None:
-        """Release all resources after the driver session has ended; called on the session's thread."""
-
-    def release(self) -> None:
-        """Release the resources of the calling thread."""
 
 
 class Subscription(NamedTuple):
@@ -72,7 +60,7 @@ class EventStream:
     def __init__(
         self,
         session: DriverSession,
-        bridge: Bridge,
+        bridge: DriverBridge | ClientBridge,
         recorded: EventHistory,
         patience: float,
         started_at: str,
@@ -316,7 +304,7 @@ class EventStream:
 
 
 def _seconds(timeout: object, name: str = "timeout") -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+    if not is_seconds(timeout) or timeout < 0:
         raise InvalidChoiceError(f"{name}: given {timeout!r}, expected a number of seconds, 0 or more")
     return float(timeout)
 

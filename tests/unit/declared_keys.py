@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from spark_events.config import Option, options
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
+from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
@@ -18,7 +18,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlin
 
 __all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
 
-SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig)
+SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig)
 
 
 def of_the_driver() -> Iterator[tuple[str, Option]]:

@@ -28,7 +28,7 @@ from spark_events import Event, Reporter, Severity
 from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.records import QueryStarted
 from spark_events.dispatch import dispatcher
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.driver_session import DriverSession
 from spark_events.translate.translator import Translator
@@ -214,20 +214,20 @@ def test_commits_reported_by_a_timer_are_acknowledged_with_their_records() -> No
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A held record stays unacknowledged, even if all events were delivered before the record counted as held."""
-    dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[DriverSession]()
+    dispatch, conversations = Dispatcher.dispatch, list[DriverSession]()
     begin = DriverSession.begin
 
     def noted(session: DriverSession) -> bool:
         conversations.append(session)
         return begin(session)
 
-    def dispatched(of: AsyncQueuedDispatcher, entries: Sequence[Entry], through: int) -> None:
+    def dispatched(of: Dispatcher, entries: Sequence[Entry], through: int) -> None:
         dispatch(of, entries, through)
         assert of.drain(time.monotonic() + 20) == ["own"]
         conversations[0]._acknowledge()
 
     monkeypatch.setattr(DriverSession, "begin", noted)
-    monkeypatch.setattr(AsyncQueuedDispatcher, "dispatch", dispatched)
+    monkeypatch.setattr(Dispatcher, "dispatch", dispatched)
     settings = {"events.batch-commit.min-interval": "36500d"}
     batches = (query_progress(number) for number in range(2))
     with conversing(CollectingReporter(), settings, application_start(), query_started(), *batches) as answers:

@@ -152,7 +152,7 @@ def story() -> list[Event]:
     doubtful = dict.fromkeys(["illegal", "without_start", "defective", "unknown", "dropped"], 0)
     drafts = [
         reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
-        final_report(account({"audit": counters}), doubtful, START),
+        final_report({"audit": account(counters)}, doubtful, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())

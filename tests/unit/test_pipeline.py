@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from fakes import event, eventually
 
-from spark_events import ConfigError, Event, Reporter
+from spark_events import ConfigError, Event, Reporter, Severity
 from spark_events.config import Settings, option, text
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import MissingExtraError
@@ -112,8 +111,11 @@ def test_the_default_is_a_log_reporter() -> None:
     """Without reporter settings, a log reporter is active, so one line in spark-defaults.conf is sufficient."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
-    assert not isinstance(made.dispatcher, SyncDispatcher)
-    assert made.config.shutdown_timeout == 10.0
+    (delivery,) = made.deliveries
+    assert not delivery.selection.may_fit(None, None, Severity.DEBUG)
+    assert delivery.selection.may_fit(None, None, Severity.INFO)
+    assert made.awaited() == []
+    assert made.plans.config.shutdown_timeout == 10.0
 
 
 def test_all_configured_reporters_are_active() -> None:
@@ -129,8 +131,9 @@ def test_events_reporters_selects_the_reporters_and_their_order() -> None:
 
 
 def test_the_configured_dispatcher_is_used() -> None:
-    """The setting events.dispatcher.type selects the dispatcher's class."""
-    assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
+    """With events.dispatcher.type=sync, the driver waits for every reporter; by default, for none of these."""
+    assert pipeline(dispatcher__type="async-queued").awaited() == []
+    assert "job_end" in pipeline(dispatcher__type="sync").awaited()
 
 
 @pytest.mark.parametrize(("includes", "accepted"), [({}, 1), ({"filter__includes": "*"}, 2)])
@@ -248,7 +251,7 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
 def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
     """If the driver waits for one reporter, the settle time is zero for all, so they receive the same alarm."""
     kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
-    assert pipeline(**{**kinds, **settings}).translation.incident.settle == settle
+    assert pipeline(**{**kinds, **settings}).plans.translation.incident.settle == settle
 
 
 def test_inactive_reporters_are_not_checked() -> None:
@@ -298,7 +301,7 @@ def test_an_unusable_reporter_is_disabled_and_other_reporters_run(
     given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
     made = build(Settings.of(given, "a file"))
     assert reporters(made) == {"good": LogReporter}
-    assert list(made.makers) == ["good"]
+    assert [delivery.name for delivery in made.deliveries] == ["good"]
     ((name, (problem,)),) = made.disabled.items()
     assert name == "bad"
     assert problem.startswith(message)
@@ -317,7 +320,7 @@ def test_settings_without_a_usable_reporter_are_rejected() -> None:
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
     """An empty `events.python` selects the default. Driver and sidecar both strip white space from the value."""
-    assert pipeline(python=given.strip()).config.python is None
+    assert pipeline(python=given.strip()).plans.config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
@@ -380,7 +383,7 @@ def test_requests_wait_for_more_events_and_appends_do_not() -> None:
     given |= {"events.reporter.each.type": "webhook", "events.reporter.each.format": "json-each"}
     given |= {"events.reporter.each.url": "http://127.0.0.1:9"}
     made = build(Settings.of(given))
-    lingers = {name: make().linger for name, make in made.makers.items()}
+    lingers = {delivery.name: delivery.make().linger for delivery in made.deliveries}
     requests = dict.fromkeys(("otlp", "kafka", "database", "webhook"), 0.2)
     assert lingers == {**requests, "file": 0.0, "log": 0.0, "each": 0.0}
 

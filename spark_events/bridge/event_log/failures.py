@@ -1,4 +1,4 @@
-"""Exceptions of failed jobs in the event log, completed from the tasks' exceptions.
+"""Exceptions of failed jobs and stages in the event log, completed from the tasks' exceptions.
 
 Only the tasks' exceptions contain the type and the causes.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from typing import NamedTuple
 
 from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
@@ -31,20 +32,33 @@ def cut(text: str) -> str:
     return f"{text[: LIMIT - tail]}\n... [{len(text) - LIMIT} characters cut] ...\n{text[-tail:]}"
 
 
-class JobFailures:
-    """Recent exceptions raised by tasks, to complete the exceptions of failed jobs."""
+class _TaskFailure(NamedTuple):
+    """Exception of a task; ``stage`` is the stage's id and the number of its attempt."""
+
+    stage: tuple[int, int]
+    kind: str
+    message: str
+    trace: str
+
+
+class Failures:
+    """Recent exceptions raised by tasks, to complete the failures of jobs and stages."""
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
+        self._failures: OrderedDict[int, _TaskFailure] = OrderedDict()
 
-    def note(self, task_id: int, reason: TaskEndReason) -> str:
-        """Store the exception of a task; return its stack trace."""
+    def note(self, task_id: int, stage: tuple[int, int], reason: TaskEndReason) -> None:
+        """Store the exception of a task of a stage attempt."""
         trace = cut(reason.full_stack_trace or f"{reason.class_name}: {reason.description}\n")
-        self._failures[task_id] = (reason.class_name, reason.description or "", trace)
+        self._failures[task_id] = _TaskFailure(stage, reason.class_name, reason.description or "", trace)
         self._failures.move_to_end(task_id)
         if len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
-        return trace
+
+    def trace_of_task(self, stage: tuple[int, int], message: str) -> str | None:
+        """Return the stack trace of the latest task of a stage attempt that failed with this message."""
+        found = (one.trace for one in reversed(self._failures.values()) if (one.stage, one.message) == (stage, message))
+        return next(found, None)
 
     def of_job(self, exception: ExceptionJson) -> Failure:
         """Return the failure of a job; add type and causes if one of its tasks failed with the same exception."""
@@ -58,12 +72,12 @@ class JobFailures:
         if _SPARK_EXCEPTION.match(message):
             task = _TASK.search(message)
             known = self._failures.get(int(task[1])) if task else None
-            return "org.apache.spark.SparkException", f"Caused by: {known[2]}" if known else ""
-        for kind, description, trace in reversed(self._failures.values()):
+            return "org.apache.spark.SparkException", f"Caused by: {known.trace}" if known else ""
+        for failure in reversed(self._failures.values()):
             # Since Spark 4, an error raised by the user's code becomes the job's exception without a wrapper.
-            if description == message:
-                _, found, causes = trace.partition("\nCaused by: ")
-                return kind, f"Caused by: {causes}" if found else ""
+            if failure.message == message:
+                _, found, causes = failure.trace.partition("\nCaused by: ")
+                return failure.kind, f"Caused by: {causes}" if found else ""
         return "", ""
 
 

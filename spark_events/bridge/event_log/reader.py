@@ -6,7 +6,6 @@ line before it decodes the line.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -23,10 +22,6 @@ from spark_events.errors import MissingExtraError
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-#: Limits for the number and length of unknown kinds' names, because an invalid log must not fill the memory or a
-#: terminal.
-_MOST_KINDS = 1_000
-_LONGEST_KIND = 100
 
 
 class EventLogReader:
@@ -41,12 +36,12 @@ class EventLogReader:
         log: the log's files.
         on_damage: called with each damaged or missing part and its position.
         lines: number of lines read.
-        recognised: whether any line was a Spark event.
+        recognised: whether any line was an event.
         first_line: the line that produced the first record; empty before the first record.
         damaged: number of lines or compressed blocks that were skipped.
         cut_off: number of files that end in the middle of a line or of a compressed block.
         unreadable: number of files that could not be read.
-        unknown: number of lines by unknown kind; long names of kinds are cut.
+        unknown: number of lines of other kinds than Spark's own.
     """
 
     def __init__(self, log: EventLog, on_damage: Callable[[str], None], summary_interval: float = 0.0) -> None:
@@ -60,19 +55,10 @@ class EventLogReader:
         self._file: BinaryIO | None = None
         self._read_before = 0
         self._size = sum(map(_size, log.files))
-        self._others: Counter[bytes] = Counter()
-        self._sound = 0
+        self.recognised = False
+        self.unknown = 0
         self._is_cut_off = False
         self._handlers = LogRecords(summary_interval).handlers
-
-    @property
-    def recognised(self) -> bool:
-        return self._sound > 0 or bool(self._others)
-
-    @property
-    def unknown(self) -> Counter[str]:
-        kinds = {kind: count for kind, count in self._others.items() if not kind.startswith(_SPARKS_OWN)}
-        return Counter({kind.decode("utf-8", "replace"): count for kind, count in kinds.items()})
 
     @property
     def fraction(self) -> float:
@@ -123,49 +109,41 @@ class EventLogReader:
     def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
         number = 0
         self._is_cut_off = False
-        found = Lines(self._pieces(path, file), self._is_needed)
-        handlers, others = self._handlers, self._others
-        handler_of = handlers.get
-        for batch in found:
-            for line in batch:
+        handler_of = self._handlers.get
+        for lines, are_whole in _split(self._pieces(path, file), self._is_needed):
+            self.lines += len(lines)
+            for line in lines:
                 number += 1
                 kind = line[10 : line.find(b'"', 10)]
                 handler = handler_of(kind)
                 if handler is None:
-                    if kind in others and line[-1:] == b"}":
-                        others[kind] += 1
+                    if kind.startswith(_SPARKS_OWN) and line[-1:] == b"}":
+                        self.recognised = True
                         continue
                     handler = self._unusual
                 try:
                     records = handler(line)
                 except Exception as error:
                     # Catch every error that a line causes; reading continues with the next line.
-                    if line.strip():
+                    if not line.strip():
+                        continue
+                    if are_whole:
                         self.damaged += 1
                         self.on_damage(f"{path}:{number}: {_reason(line, error)}")
+                    else:
+                        self._unfinished(f"{path}:{number}")
                     continue
-                self._sound += 1
+                self.recognised = True
                 if records:
                     self.first_line = self.first_line or line
                     yield from records
-            self.lines += len(batch)
-        yield from self._last_line(path, number + 1, found.rest)
 
-    def _last_line(self, path: Path, number: int, line: bytes) -> Iterator[LogRecord]:
-        """Read the text after the last line break: an unfinished line that is being written or was cut off."""
-        if not line.strip():
-            return
-        try:
-            records = self._unusual(line)
-        except Exception:
-            # Do not report the line, because the compressed block that was cut off has already been reported.
-            if not self._is_cut_off:
-                self._cut_off(f"{path}:{number}: the file ends in the middle of this line")
-            return
-        self.lines += 1
-        self._sound += 1
-        self.first_line = self.first_line or (line if records else b"")
-        yield from records
+    def _unfinished(self, where: str) -> None:
+        """Note a last line that is being written or was cut off; it does not count as a line."""
+        self.lines -= 1
+        # If a compressed block was cut off, the damage has already been reported.
+        if not self._is_cut_off:
+            self._cut_off(f"{where}: the file ends in the middle of this line")
 
     def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
         def damaged(what: str) -> None:
@@ -195,11 +173,7 @@ class EventLogReader:
         handler = self._handlers.get(name.encode())
         if handler is not None:
             return handler(line)
-        kind = (name if len(name) <= _LONGEST_KIND else f"{name[:_LONGEST_KIND]}… (cut)").encode()
-        if kind in self._others or len(self._others) < _MOST_KINDS:
-            self._others[kind] += 1
-        else:
-            self._others[b"of many other kinds"] += 1
+        self.unknown += not name.encode().startswith(_SPARKS_OWN)
         return ()
 
 
@@ -223,42 +197,32 @@ _LONGEST = 1 << 27
 _KEPT_BYTES = 1 << 10
 
 
-class Lines:
-    """Splitter of text into lines, without line breaks.
+def _split(pieces: Iterable[bytes], is_needed: Callable[[bytes], bool]) -> Iterator[tuple[list[bytes], bool]]:
+    """Yield lists of lines without their line breaks, and whether the lines are whole.
 
-    A long unneeded line is reduced to its first 1,024 bytes and its last byte. A line above the maximum length is also
-    cut, so that the reader detects it as damaged.
+    Only the text after the last line break may be a part of a line. A long unneeded line is reduced to its first 1,024
+    bytes and its last byte. A line above the maximum length is also cut, so that the reader detects it as damaged.
 
     Args:
         pieces: the text in pieces of any size.
         is_needed: decides from the first bytes of a line whether the line is needed.
-
-    Attributes:
-        rest: after all pieces have been read, the text after the last line break.
     """
-
-    def __init__(self, pieces: Iterable[bytes], is_needed: Callable[[bytes], bool]) -> None:
-        self.rest = b""
-        self._pieces = pieces
-        self._is_needed = is_needed
-
-    def __iter__(self) -> Iterator[list[bytes]]:
-        """Yield lists of lines."""
-        begun: list[bytes] = []
-        size = 0
-        for piece in self._pieces:
-            *whole, rest = piece.split(b"\n")
-            if whole:
-                if begun:
-                    whole[0] = b"".join((*begun, whole[0]))
-                    begun, size = [], 0
-                yield whole
-            if not rest:
-                continue
-            begun.append(rest)
-            size += len(rest)
-            if size > _LONG:
-                beginning = b"".join(begun[:2])[:_KEPT_BYTES]
-                if size > _LONGEST or not self._is_needed(beginning):
-                    begun, size = [beginning, rest[-1:]], 0
-        self.rest = b"".join(begun)
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        if whole:
+            if begun:
+                whole[0] = b"".join((*begun, whole[0]))
+                begun, size = [], 0
+            yield whole, True
+        if not rest:
+            continue
+        begun.append(rest)
+        size += len(rest)
+        if size > _LONG:
+            beginning = b"".join(begun[:2])[:_KEPT_BYTES]
+            if size > _LONGEST or not is_needed(beginning):
+                begun, size = [beginning, rest[-1:]], 0
+    if begun:
+        yield [b"".join(begun)], False

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.bridge.event_log import shapes
-from spark_events.bridge.event_log.failures import JobFailures, cut
+from spark_events.bridge.event_log.failures import Failures, cut
 from spark_events.bridge.event_log.progress import reported
 from spark_events.bridge.event_log.redaction import Redaction
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
-from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.event_log.totals import DRIVER, Totals
 from spark_events.bridge.event_log.work import RunningWork
 from spark_events.bridge.progress import iso_millis
@@ -66,7 +66,7 @@ class LogRecords:
         self._tasks = TaskCounts()
         self._work = RunningWork(self._tasks)
         self._totals = Totals(round(summary_interval * 1_000), self._tasks)
-        self._job_failures = JobFailures()
+        self._failures = Failures()
         self._redaction = Redaction({})
         self._sql = SqlLines(self._redaction)
         self.handlers = self._all_handlers()
@@ -140,7 +140,7 @@ class LogRecords:
     def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
         at, time = self._times(line.completion_time)
         result = line.job_result
-        failure = None if result.result == "JobSucceeded" else self._job_failures.of_job(result.exception)
+        failure = None if result.result == "JobSucceeded" else self._failures.of_job(result.exception)
         self._totals.job_ended(failed=failure is not None)
         return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
 
@@ -164,10 +164,10 @@ class LogRecords:
         stage = line.stage_info
         at, time = self._times(stage.completion_time)
         reason = stage.failure_reason
-        failures = (reason and self._tasks.failures(stage.stage_id, stage.stage_attempt_id)) or TaskFailures()
+        key = (stage.stage_id, stage.stage_attempt_id)
+        attempt = None if reason is None else self._tasks.attempts.get(key)
         waited = [wait for wait in self._work.waited(at, time) if wait.stage.stage_id == stage.stage_id]
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
-        key = (stage.stage_id, stage.stage_attempt_id)
         totals = self._totals.stage_completed(key, stage.submission_time or 0, time, failed=reason is not None)
         completed = StageCompleted(
             at=at,
@@ -178,9 +178,9 @@ class LogRecords:
             time=time,
             failed=failed,
             failure_reason=None if reason is None else cut(reason),
-            task_failure=failures.trace(reason),
-            lost_executor=failures.lost_executor,
-            lost_host=failures.lost_host,
+            task_failure=None if reason is None else self._failures.trace_of_task(key, reason),
+            lost_executor=None if attempt is None else attempt.fetched_from.executor_id or None,
+            lost_host=None if attempt is None else attempt.fetched_from.host or None,
             most_failures=self._most_failures,
             totals=totals,
         )
@@ -197,29 +197,22 @@ class LogRecords:
         task, reason = line.task_info, line.task_end_reason
         if task is None:
             return ()
-        if reason.class_name or reason.block_manager_address is not None:
-            self._note_failure(line, task.task_id)
+        key = (line.stage_id, line.stage_attempt_id)
+        if reason.class_name:
+            self._failures.note(task.task_id, key, reason)
+        elif reason.block_manager_address is not None and key in self._tasks.attempts:
+            self._tasks.attempts[key].fetched_from = reason.block_manager_address
         if reason.reason == "Resubmitted":
             edges = self._tasks.output_lost(line.stage_id, line.stage_attempt_id, task.index, task.executor_id)
         else:
             outcome = _outcome(task, reason)
-            self._totals.task_ended((line.stage_id, line.stage_attempt_id), task, outcome, line.task_metrics)
+            self._totals.task_ended(key, task, outcome, line.task_metrics)
             self._totals.peaks(task.executor_id, line.task_executor_metrics)
             self._work.ended(task.task_id, task.finish_time, lost=reason.reason == "ExecutorLostFailure")
             edges = self._tasks.task_ended(
                 *(line.stage_id, line.stage_attempt_id, task.index, outcome, task.launch_time, task.finish_time)
             )
         return self._stage_tasks(edges) if edges else ()
-
-    def _note_failure(self, line: shapes.TaskEndLine, task_id: int) -> None:
-        reason, failures = line.task_end_reason, self._tasks.failures(line.stage_id, line.stage_attempt_id)
-        if reason.class_name:
-            trace = self._job_failures.note(task_id, reason)
-            if failures is not None:
-                failures.note(reason.description or "", trace)
-        elif failures is not None and reason.block_manager_address is not None:
-            failures.lost_executor = reason.block_manager_address.executor_id
-            failures.lost_host = reason.block_manager_address.host
 
     def _stage_tasks(self, edges: Sequence[StageTasks]) -> list[StageTasks]:
         return [msgspec.structs.replace(edge, at=self._at(edge.time)) for edge in edges]

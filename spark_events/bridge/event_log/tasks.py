@@ -14,6 +14,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from spark_events.bridge.event_log.shapes import BlockManagerAddress
 from spark_events.bridge.records import StageSubmitted, StageTasks
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
@@ -21,8 +22,6 @@ _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
 #: Maximum number of removed executors to store. Spark may report a resubmission after the removal.
 _REMEMBERED_EXECUTORS = 1_024
-#: Maximum number of stored exceptions per stage attempt. The exception that fails a stage is among the last ones.
-_REMEMBERED_FAILURES = 16
 
 
 class Outcome(enum.Enum):
@@ -37,50 +36,22 @@ class Outcome(enum.Enum):
     KILLED = enum.auto()
 
 
-class TaskFailures:
-    """Exceptions of a stage attempt's tasks, to find the exception that failed the stage.
-
-    Attributes:
-        lost_executor: the executor whose shuffle output a task most recently failed to fetch.
-        lost_host: the host of ``lost_executor``.
-    """
-
-    __slots__ = ("_traces", "lost_executor", "lost_host")
-
-    def __init__(self) -> None:
-        self.lost_executor: str | None = None
-        self.lost_host: str | None = None
-        # Stack traces by exception message.
-        self._traces: dict[str, str] = {}
-
-    def note(self, message: str, trace: str) -> None:
-        """Store the exception of a task."""
-        if self._traces.pop(message, None) is None and len(self._traces) == _REMEMBERED_FAILURES:
-            del self._traces[next(iter(self._traces))]
-        self._traces[message] = trace
-
-    def trace(self, message: str | None) -> str | None:
-        """Return the stack trace of a task that failed with this message."""
-        return None if message is None else self._traces.get(message)
-
-
 class StageAttempt:
     """Task counts of one attempt of one stage.
 
     Attributes:
         stage: the record of the attempt's submission.
         running: number of unfinished tasks with a running attempt.
-        finished: number of tasks with a successful attempt.
         failed: number of failed task attempts, without killed attempts.
         open: number of running task attempts.
         open_since: sum of the launch times of running task attempts, in milliseconds.
-        failures: the exceptions of the failed attempts.
+        fetched_from: the executor whose shuffle output a task most recently failed to fetch.
         status: the current status of the stage attempt.
         lost_executor: an executor whose output was lost; set while an edge is pending because this time is unknown.
     """
 
     __slots__ = (
-        *("_attempts", "_done", "failed", "failures", "finished", "lost_executor"),
+        *("_attempts", "_done", "failed", "fetched_from", "lost_executor"),
         *("open", "open_since", "running", "stage", "status", "tasks"),
     )
 
@@ -88,58 +59,52 @@ class StageAttempt:
         self.stage = stage
         self.tasks = stage.tasks
         self.running = 0
-        self.finished = 0
         self.failed = 0
         self.open = 0
         self.open_since = 0
-        self.failures = TaskFailures()
+        self.fetched_from = BlockManagerAddress()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
         # Number of running attempts per task index; above 1 with speculative execution.
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
+    @property
+    def finished(self) -> int:
+        """Number of tasks with a successful attempt."""
+        return len(self._done)
+
     def started(self, index: int, launched: int) -> None:
         """Count the start of a task's attempt."""
         self.open += 1
         self.open_since += launched
-        attempts = self._attempts
-        if index in attempts:
-            attempts[index] += 1
-        else:
-            attempts[index] = 1
-            if index not in self._done:
-                self.running += 1
+        self._update(index, self._attempts.get(index, 0) + 1, done=index in self._done)
 
     def ended(self, index: int, outcome: Outcome, launched: int) -> None:
         """Count the end of a task's attempt."""
-        finished = index in self._done
         attempts = self._attempts.get(index, 0)
         if attempts:
             self.open -= 1
             self.open_since -= launched
-        if attempts > 1:
-            self._attempts[index] = attempts - 1
-        elif attempts == 1:
-            del self._attempts[index]
-            if not finished:
-                self.running -= 1
-        if outcome is Outcome.SUCCEEDED and not finished:
-            if attempts > 1:
-                self.running -= 1
-            self._done.add(index)
-            self.finished += 1
-        elif outcome is Outcome.FAILED:
-            self.failed += 1
+        self._update(index, max(0, attempts - 1), done=outcome is Outcome.SUCCEEDED or index in self._done)
+        self.failed += outcome is Outcome.FAILED
 
     def output_lost(self, index: int) -> None:
         """Undo a successful task. A resubmission does not count as the completion of a task attempt."""
-        if index in self._done:
+        self._update(index, self._attempts.get(index, 0), done=False)
+
+    def _update(self, index: int, attempts: int, *, done: bool) -> None:
+        """Set the number of a task's running attempts, and whether one attempt has succeeded."""
+        was_running = index in self._attempts and index not in self._done
+        if attempts:
+            self._attempts[index] = attempts
+        else:
+            self._attempts.pop(index, None)
+        if done:
+            self._done.add(index)
+        else:
             self._done.discard(index)
-            self.finished -= 1
-            if index in self._attempts:
-                # A speculative attempt is still running, so the task counts as running again.
-                self.running += 1
+        self.running += (attempts > 0 and not done) - was_running
 
     def edge(self, time: int) -> StageTasks | None:
         """Return an edge (a status transition) if the status has changed, else None."""
@@ -207,11 +172,6 @@ class TaskCounts:
         lost = attempt.date(time)
         attempt.ended(index, outcome, launched)
         return _edges(lost, attempt.edge(time))
-
-    def failures(self, stage_id: int, number: int) -> TaskFailures | None:
-        """Return the store for task exceptions of this stage attempt."""
-        attempt = self.attempts.get((stage_id, number))
-        return None if attempt is None else attempt.failures
 
     def open_ms(self, time: int) -> int:
         """Return the total running time of the running task attempts, in milliseconds."""

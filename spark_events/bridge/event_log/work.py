@@ -9,8 +9,6 @@ import msgspec
 from spark_events.bridge.event_log.tasks import TaskCounts
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, RunningStage, StageWaited
 
-__all__ = ["RunningWork"]
-
 #: Shortest resource wait that produces a record, in milliseconds.
 _LEAST_MILLIS = 1_000
 

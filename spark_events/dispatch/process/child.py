@@ -10,10 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from concurrent.futures import Future, InvalidStateError
-
-import msgspec
 
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Done, Failed, LogLine, Request
@@ -25,8 +21,6 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[3:];"
     " from spark_events.dispatch.process.program import main; main(int(sys.argv[2]))"
 )
-#: Time limit for reading the last answers of a dead process, in seconds.
-_DRAIN_SECONDS = 1.0
 #: Errors to ignore when killing a process group: the group is empty, or its last process runs as another user.
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
@@ -34,26 +28,20 @@ _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 class Child:
     """One process of a reporter, from its start to its exit.
 
-    The kernel kills the process when the thread that created the process ends. Therefore create the process in a thread
-    that outlives it.
+    The kernel kills the process when the thread that created the process ends. Therefore create the process in the
+    thread of the event loop that calls it.
 
     Args:
         name: the reporter's name, which ``ps`` also shows.
 
     Raises:
         OSError: when the process cannot be started.
-        RuntimeError: when the system cannot start another thread.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._waiting: Future[Done | Failed] | None = None
-        self._exited: Future[str] = Future()
-        # Shield the future: cancelling this wait must not cancel the future.
-        self._exited.set_running_or_notify_cancel()
-        self._reaped = False
+        self._waiting: asyncio.Future[Done | Failed] | None = None
         self._why = ""
+        self._death = ""
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._socket.setblocking(False)
@@ -61,24 +49,13 @@ class Child:
             try:
                 # Create a session, so that killing its process group includes the reporter's own subprocesses.
                 self._process = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+                    command, stdin=theirs.fileno(), stdout=theirs.fileno(), start_new_session=True
                 )
             except BaseException:
                 self._socket.close()
                 raise
         self.pid = self._process.pid
-        reader = threading.Thread(target=self._listen, name=f"spark-events-{name}-answers", daemon=True)
-        keeper = threading.Thread(target=self._keep, args=[reader], name=f"spark-events-{name}-keeper", daemon=True)
-        try:
-            # The reader thread ends with the process, even if the keeper thread cannot start.
-            reader.start()
-            keeper.start()
-        except RuntimeError:
-            # Without the keeper thread, no thread would reap the process, so kill it here.
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
-            self._socket.close()
-            raise
+        self._life = asyncio.ensure_future(self._live())
 
     async def ask(self, request: Request) -> Done:
         """Send a request and wait for its answer.
@@ -90,15 +67,15 @@ class Child:
             ThrottledError: when the reporter raised a ThrottledError.
             ReporterProcessError: when the reporter raised another error, or the process has died.
         """
-        awaited: Future[Done | Failed] = Future()
-        with self._lock:
-            if self._exited.done():
-                raise ReporterProcessError(self._exited.result())
-            self._waiting = awaited
-        # A broken pipe means that the process is dying; the keeper thread will answer with the reason.
+        if self.is_gone:
+            raise ReporterProcessError(self._death)
+        loop = asyncio.get_running_loop()
+        awaited: asyncio.Future[Done | Failed] = loop.create_future()
+        self._waiting = awaited
+        # A broken pipe means that the process is dying; its end is the answer.
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(self._socket, messages.encode(request))
-        answer = await asyncio.wrap_future(awaited)
+            await loop.sock_sendall(self._socket, messages.encode(request))
+        answer = await awaited
         if isinstance(answer, Failed):
             raise messages.verdict(answer)
         return answer
@@ -106,7 +83,7 @@ class Child:
     @property
     def is_gone(self) -> bool:
         """Whether the process has died and been reaped."""
-        return self._exited.done()
+        return self._life.done()
 
     def kill(self, why: str = "") -> None:
         """Kill the process and its process group, without waiting for their exit.
@@ -114,64 +91,68 @@ class Child:
         Args:
             why: string to append to the reported cause of death.
         """
-        with self._lock:
-            if not self._reaped:
-                self._why = self._why or why
-                with contextlib.suppress(*_OUT_OF_REACH):
-                    os.killpg(self.pid, signal.SIGKILL)
+        if not self.is_gone:
+            self._why = self._why or why
+            self._kill_group()
+            # End the wait for answers, because a subprocess outside the group may keep the other end open.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Kill the process and close its socket; no further requests are possible."""
         self.kill()
-        # Close the socket here and not in the keeper thread, because the event loop may still watch the file
-        # descriptor.
-        self._socket.close()
+        self._life.add_done_callback(lambda _: self._socket.close())
 
     async def exited(self) -> None:
         """Wait until the process has died and been reaped."""
-        await asyncio.wrap_future(self._exited)
+        await asyncio.wait([self._life])
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        decode = messages.answers_of()
+    async def _live(self) -> None:
+        """Receive answers and log lines until the process ends, then reap it."""
         try:
-            while (data := messages.read(self._process.stdout.fileno(), messages.MOST_ANSWER_BYTES)) is not None:
-                answer = decode(data)
+            while True:
+                answer = messages.ANSWERS.decode(await self._receive_message())
                 if isinstance(answer, LogLine):
                     logger = logging.getLogger(answer.logger)
                     # Apply no log level here; the reporter's process has already applied its own levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
                 else:
                     self._settle(answer)
-        except (msgspec.MsgspecError, ValueError, OSError) as error:
-            self.kill(f", because its answer is invalid: {error}")
+        except (EOFError, OSError):
+            # The process has ended.
+            pass
+        except ValueError as error:
+            self._why = self._why or f", because its answer is invalid: {error}"
+        finally:
+            # Kill the group before reaping the process. Until then, the system cannot reuse the process id, which is
+            # also the id of the group.
+            self._kill_group()
+            self._death = f"its process {_how(self._process.wait())}{self._why}"
+            self._settle(Failed("transient", self._death))
+
+    async def _receive_message(self) -> bytes:
+        length = int.from_bytes(await self._receive(messages.LENGTH_BYTES), "big")
+        if length > messages.MOST_ANSWER_BYTES:
+            raise ValueError(f"message of {length:,} bytes exceeds the limit of {messages.MOST_ANSWER_BYTES:,} bytes")
+        return await self._receive(length)
+
+    async def _receive(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            chunk = await asyncio.get_running_loop().sock_recv(self._socket, count - len(data))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return data
 
     def _settle(self, answer: Done | Failed) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            # The future is already done if the waiting call was cancelled.
-            with contextlib.suppress(InvalidStateError):
-                waiting.set_result(answer)
+        # The future is already done if the waiting call was cancelled.
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(answer)
 
-    def _keep(self, reader: threading.Thread) -> None:
-        # Kill the group before reaping the process. Until then, the system cannot reuse the process id, which is also
-        # the id of the group.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with self._lock:
-            with contextlib.suppress(*_OUT_OF_REACH):
-                os.killpg(self.pid, signal.SIGKILL)
-            code = self._process.wait()
-            self._reaped = True
-        # Limit the time for the last answers: a subprocess outside the group may keep the pipe open.
-        reader.join(_DRAIN_SECONDS)
-        death = f"its process {_how(code)}{self._why}"
-        with self._lock:
-            self._exited.set_result(death)
-        self._settle(Failed("transient", death))
-        if self._process.stdout is not None and not reader.is_alive():
-            self._process.stdout.close()
+    def _kill_group(self) -> None:
+        with contextlib.suppress(*_OUT_OF_REACH):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def _how(code: int) -> str:

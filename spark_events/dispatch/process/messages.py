@@ -7,7 +7,6 @@ instead of pickles, so data from a faulty process cannot execute code.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgspec
@@ -18,7 +17,8 @@ from spark_events.errors import PermanentError, ReporterProcessError, ThrottledE
 from spark_events.event import Event
 from spark_events.event.text import text_of
 
-_LENGTH_BYTES = 4
+#: Size of the length before each message, in bytes.
+LENGTH_BYTES = 4
 #: Maximum size of an answer in bytes. Answers are short strings and log lines, so a longer message indicates a faulty
 #: process.
 MOST_ANSWER_BYTES = 1 << 20
@@ -89,39 +89,21 @@ Request: TypeAlias = Make | Open | Report | Close
 Answer: TypeAlias = Done | Failed | LogLine
 
 _ENCODER = msgspec.msgpack.Encoder()
+#: Decoder of requests; the hook makes event attributes immutable again.
+REQUESTS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
+ANSWERS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
 
 
 def encode(message: Request | Answer) -> bytes:
     """Return the message as bytes, preceded by its length."""
     data = _ENCODER.encode(message)
-    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-def requests_of() -> Callable[[bytes], Request]:
-    """Return a decoder of requests, which makes event attributes immutable again."""
-    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
-    return decoder.decode
-
-
-def answers_of() -> Callable[[bytes], Answer]:
-    """Return a decoder of answers."""
-    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
-    return decoder.decode
-
-
-def read(fd: int, most: int | None = None) -> bytes | None:
-    """Wait for one message; return None if the other process has closed the pipe.
-
-    Raises:
-        ValueError: when the message is longer than ``most`` bytes.
-    """
-    header = _exactly(fd, _LENGTH_BYTES)
-    if header is None:
-        return None
-    length = int.from_bytes(header, "big")
-    if most is not None and length > most:
-        raise ValueError(f"message of {length:,} bytes exceeds the limit of {most:,} bytes")
-    return _exactly(fd, length)
+def read(fd: int) -> bytes | None:
+    """Wait for one message; return None if the other process has closed the pipe."""
+    header = _exactly(fd, LENGTH_BYTES)
+    return None if header is None else _exactly(fd, int.from_bytes(header, "big"))
 
 
 def _exactly(fd: int, count: int) -> bytes | None:

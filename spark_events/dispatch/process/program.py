@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import NoReturn
 
 from spark_events.config import Settings
@@ -89,13 +89,13 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[Request] = asyncio.Queue()
 
-    def listen(decode: Callable[[bytes], Request]) -> None:
+    def listen() -> None:
         # A separate thread detects the exit of the sidecar even while the reporter blocks the event loop.
         while (data := messages.read(requests)) is not None:
-            loop.call_soon_threadsafe(inbox.put_nowait, decode(data))
+            loop.call_soon_threadsafe(inbox.put_nowait, messages.REQUESTS.decode(data))
         os._exit(0)
 
-    threading.Thread(target=listen, args=[messages.requests_of()], name="spark-events-requests", daemon=True).start()
+    threading.Thread(target=listen, name="spark-events-requests", daemon=True).start()
     host = _Host()
     while True:
         answer = await host.answer(await inbox.get())

@@ -31,7 +31,7 @@ from reporters.running import IMPATIENT, Running
 from spark_events import Event, Severity
 from spark_events.config import Settings
 from spark_events.dispatch.delivery import Hooks
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.reporters.webhook.alerts import Alerts
@@ -83,7 +83,7 @@ class AllAlertReporters:
         deliveries = list(build(Settings.of(settings)).deliveries)
         deliveries += [delivery_of(*one, 60.0, 1000, lambda: None)(Hooks()) for one in callbacks]
         self._deliveries = deliveries
-        self._dispatcher = AsyncQueuedDispatcher(deliveries, 5.0, lambda: None)
+        self._dispatcher = Dispatcher(deliveries, 5.0, lambda: None)
 
     def _recover(self, event: Event) -> None:
         if event.attributes.get("incident.role") == "recovery":

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.event_log.tasks import Outcome, TaskCounts, TaskFailures
+from spark_events.bridge.event_log.failures import Failures
+from spark_events.bridge.event_log.shapes import TaskEndReason
+from spark_events.bridge.event_log.tasks import Outcome, TaskCounts
 from spark_events.bridge.records import StageSubmitted, StageTasks
 
 T = 1_500_000_000_000
@@ -73,18 +75,14 @@ def test_a_speculative_copy_is_the_same_task() -> None:
     assert stage.completed(0, 0, T) == ((), 0)
 
 
-def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """A stage stores the exceptions of its most recent failed tasks.
-
-    A repeated message makes its exception the latest.
-    """
-    failures = TaskFailures()
-    for number in range(16):
-        failures.note(f"row {number}", f"a.B: row {number}")
-    failures.note("row 0", "a.B: row 0 again")
-    failures.note("row 16", "a.B: row 16")
-    found = [failures.trace(f"row {number}") for number in (0, 1, 2, 16, 17)]
-    assert found == ["a.B: row 0 again", None, "a.B: row 2", "a.B: row 16", None]
+def test_the_exceptions_of_the_latest_failed_tasks_are_stored() -> None:
+    """The exceptions of the most recent failed tasks are stored. Of equal messages, the latest exception is used."""
+    failures = Failures()
+    for number in range(65):
+        reason = TaskEndReason("ExceptionFailure", "a.B", f"row {number % 64}", f"a.B: row {number}")
+        failures.note(number, (0, number // 64), reason)
+    found = [failures.trace_of_task(stage, f"row {number}") for stage in ((0, 0), (0, 1)) for number in (0, 1)]
+    assert found == [None, "a.B: row 1", "a.B: row 64", None]
 
 
 def half_done() -> TaskCounts:

@@ -38,7 +38,7 @@ from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
@@ -490,7 +490,7 @@ def test_the_end_of_an_application_ends_a_requested_delay(start: Start) -> None:
     delivery = start(reporter)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().failures == 1)
-    dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
+    dispatcher = Dispatcher([delivery], 10.0)
     dispatcher.drain(time.monotonic() + 0.3)
     assert len(reporter.attempts) == 1
     dispatcher.begin_drain()
@@ -570,7 +570,7 @@ _WHOLE_TIME = 60.0
 def end(delivery: Delivery) -> float:
     """Stop the delivery as during an application's shutdown, and return the duration in seconds."""
     began = time.monotonic()
-    dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
+    dispatcher = Dispatcher([delivery], 10.0)
     dispatcher.begin_drain()
     dispatcher.drain(began + 0.9 * _WHOLE_TIME)
     dispatcher.stop(began + _WHOLE_TIME)

@@ -15,13 +15,7 @@ from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.dispatcher import (
-    AsyncQueuedDispatcher,
-    DispatcherConfig,
-    SyncDispatcher,
-    SyncReporters,
-    create,
-)
+from spark_events.dispatch.dispatcher import Dispatcher, SyncReporters
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
 from unit.dispatch.conftest import RecordingStore
@@ -52,16 +46,10 @@ def entries(first: int, last: int) -> Entries:
     return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
 
 
-def test_the_configuration_selects_the_type() -> None:
-    """The setting ``type`` selects the dispatcher. FLIP-545 defines the names sync and async-queued."""
-    assert type(create(DispatcherConfig(type="sync"), [])) is SyncDispatcher
-    assert type(create(DispatcherConfig(type="async-queued"), [])) is AsyncQueuedDispatcher
-
-
 def test_every_reporter_gets_every_event() -> None:
     """All reporters get the same events in the same order."""
     reporters = [FaultyReporter(), FaultyReporter([transient])]
-    dispatcher = SyncDispatcher(deliveries(*reporters), 20)
+    dispatcher = Dispatcher(deliveries(*reporters), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 5), 5)
     dispatcher.stop(time.monotonic() + 20)
@@ -71,7 +59,7 @@ def test_every_reporter_gets_every_event() -> None:
 def test_sync_returns_when_all_reporters_have_settled() -> None:
     """The sync dispatcher returns when every reporter has settled every event, including retries and rejections."""
     reporters = [FaultyReporter([transient, transient]), FaultyReporter([permanent])]
-    dispatcher = SyncDispatcher(deliveries(*reporters), 20)
+    dispatcher = Dispatcher(deliveries(*reporters), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
     eventually(lambda: dispatcher.progress().answered == 3)
@@ -92,7 +80,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     late = both[0].store
     # Instead of waiting, the test sets the age of unanswered events.
     monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: age(box) and ages[box])
-    dispatcher = SyncDispatcher(both, timeout)
+    dispatcher = Dispatcher(both, timeout, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
@@ -106,7 +94,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     assert dispatcher.counters()["r1"].timeouts == 0
     gated.gate.set()
     eventually(lambda: dispatcher.progress().completed == 2)
-    eventually(lambda: not dispatcher._awaited._late)
+    eventually(lambda: not dispatcher.awaited._late)
     gated.gate.clear()
     gated.entered.clear()
     ages[late] = 0.0
@@ -132,7 +120,7 @@ def test_sync_does_not_wait_for_an_open_breaker() -> None:
         100,
         breaker=BreakerConfig(failures=2),
     )
-    dispatcher = SyncDispatcher([dead, *deliveries(FaultyReporter())], 3600)
+    dispatcher = Dispatcher([dead, *deliveries(FaultyReporter())], 3600, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     eventually(lambda: dispatcher.progress().answered == 1)
@@ -169,19 +157,19 @@ def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None
     """With async-queued, the driver waits only for guaranteed reporters, and never waits if there are none."""
     promised = FaultyReporter()
     config = DeliveryConfig(guarantee="guaranteed")
-    dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
+    dispatcher = Dispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     eventually(lambda: dispatcher.progress().answered == 1)
     assert (numbers(promised.events), dispatcher.progress().completed) == ([1], 0)
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
-    assert AsyncQueuedDispatcher(deliveries(FaultyReporter()), 3600).progress().answered == 0
+    assert Dispatcher(deliveries(FaultyReporter()), 3600).progress().answered == 0
 
 
 def test_sync_without_events_does_not_wait() -> None:
     """The sync dispatcher does not wait for a record without events."""
-    dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
+    dispatcher = Dispatcher(deliveries(FaultyReporter()), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch([], 9)
     assert (dispatcher.progress().completed, dispatcher.progress().answered) == (9, 9)
@@ -191,7 +179,7 @@ def test_sync_without_events_does_not_wait() -> None:
 def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
     """With async-queued, a hanging reporter delays neither the driver nor other reporters."""
     other = FaultyReporter()
-    dispatcher = AsyncQueuedDispatcher(deliveries(gated, other), 20)
+    dispatcher = Dispatcher(deliveries(gated, other), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
@@ -208,7 +196,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
-    dispatcher = AsyncQueuedDispatcher([quick, slow], 20)
+    dispatcher = Dispatcher([quick, slow], 20)
     assert dispatcher.progress().completed == 0
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 3)
@@ -224,7 +212,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
     """A record without events is complete when all events of earlier records are settled."""
-    dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
+    dispatcher = Dispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
     assert dispatcher.progress().completed == 6
@@ -235,7 +223,7 @@ def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gate
 
 def test_rejected_events_are_complete() -> None:
     """Permanently rejected events complete their record, so the driver can delete the record."""
-    dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
+    dispatcher = Dispatcher(deliveries(FaultyReporter(forever=permanent)), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
     assert eventually(lambda: dispatcher.progress().completed == 2)
@@ -245,7 +233,7 @@ def test_rejected_events_are_complete() -> None:
 def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
     """All hanging reporters share the deadline of a stop, so their delays do not add up."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
-    dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
+    dispatcher = Dispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
     eventually(lambda: all(reporter.attempts for reporter in reporters))
@@ -256,7 +244,7 @@ def test_a_stop_has_one_deadline_for_all_reporters(witness: Witness) -> None:
 
 def test_events_without_a_record_do_not_reset_the_progress() -> None:
     """Events without a record, such as the event about a killed driver, do not affect which records are complete."""
-    dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
+    dispatcher = Dispatcher(deliveries(FaultyReporter()), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
     dispatcher.dispatch([Entry(0, event(9))], 0)
@@ -270,7 +258,7 @@ def test_reporters_with_unwritten_events_are_stopped_first(gated: GatedReporter)
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
     hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)
     written = Delivery("written", FaultyReporter, config, 100, breaker=NEVER, store=lambda wake, tell: kept)
-    dispatcher = AsyncQueuedDispatcher([hanging, written], 20)
+    dispatcher = Dispatcher([hanging, written], 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)

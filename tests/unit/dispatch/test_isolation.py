@@ -14,7 +14,7 @@ from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from unit.dispatch.conftest import RecordingStore, entries
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
@@ -493,7 +493,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
     config = DeliveryConfig(timeout=60.0, retry_initial=0.001)
     defective = FailingCheck("defective", FaultyReporter, config, 100)
     other = OverdueAtOnce("other", lambda: reporters.pop(0), config, 100)
-    dispatcher = AsyncQueuedDispatcher([defective, other], 20)
+    dispatcher = Dispatcher([defective, other], 20)
     dispatcher.start()
     dispatcher.dispatch(entries(3), 3)
     assert other.wait_until_settled(20)
@@ -526,7 +526,7 @@ def test_other_reporters_continue_while_one_blocks(gate: threading.Event) -> Non
     blocked, healthy = Blocking(gate, []), FaultyReporter()
     one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
     other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
-    dispatcher = AsyncQueuedDispatcher([one, other], 20)
+    dispatcher = Dispatcher([one, other], 20)
     dispatcher.start()
     for first in range(0, 500, 5):
         dispatcher.dispatch(entries(5, first), first + 5)

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_the_process_inherits_no_descriptors(start: Start, tmp_path: Path) -> No
     # The descriptors belong to the requests, the answers, the loop's selector and socket pair, and the file.
     assert str(tmp_path / "secret") not in links.values()
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
-    assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
+    assert kinds == sorted(["socket", "socket", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
     assert links["0"] == "/dev/null"
 
 
@@ -336,7 +337,7 @@ def with_details(error: Exception, **details: object) -> Exception:
 def test_any_error_crosses_the_pipe(error: Exception, expected: Exception) -> None:
     """Any error can be sent through the pipe, even if its text is too long or not encodable, or ``__str__`` raises."""
     data = messages.encode(messages.failure(error))
-    answer = messages.answers_of()(data[4:])
+    answer = messages.ANSWERS.decode(data[4:])
     assert len(data) < messages.MOST_ANSWER_BYTES
     assert isinstance(answer, messages.Failed)
     verdict = messages.verdict(answer)
@@ -349,7 +350,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
     """Events from the pipe are immutable, like events that a reporter in a thread receives."""
     (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
     assert int.from_bytes(length, "big") == len(data)
-    request = messages.requests_of()(data)
+    request = messages.REQUESTS.decode(data)
     assert isinstance(request, messages.Report)
     with pytest.raises(TypeError, match="are immutable"):
         request.events[0].attributes["a"] = 2
@@ -359,7 +360,7 @@ def test_events_from_the_pipe_are_immutable() -> None:
 def test_an_invalid_answer_is_rejected(nonsense: bytes) -> None:
     """Decoding an invalid answer raises an error, which the thread that reads the pipe handles."""
     with pytest.raises(msgspec.MsgspecError):
-        messages.answers_of()(nonsense)
+        messages.ANSWERS.decode(nonsense)
 
 
 def test_the_process_ends_when_its_pipe_closes() -> None:
@@ -367,7 +368,7 @@ def test_the_process_ends_when_its_pipe_closes() -> None:
 
     async def scenario() -> str:
         child = Child("isolated")
-        child._socket.close()
+        child._socket.shutdown(socket.SHUT_WR)
         await child.exited()
         with pytest.raises(ReporterProcessError) as caught:
             await child.ask(messages.Open())

@@ -14,7 +14,7 @@ from fakes import balances, event, eventually, read_events
 from lateness import Witness
 from misbehaving import KINDS, RELEASE, pipeline_with, release
 
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 
 #: Maximum delay of a stop beyond its deadline, in seconds.
@@ -36,11 +36,11 @@ def _released(witness: Witness) -> Iterator[None]:
     eventually(lambda: set(psutil.Process().children()) <= others, what="every reporter's process to be gone")
 
 
-def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
+def fill(dispatcher: Dispatcher, first: int, last: int) -> None:
     dispatcher.dispatch([Entry(number + 1, event(number)) for number in range(first, last)], last)
 
 
-def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
+def stop(dispatcher: Dispatcher, patience: float, witness: Witness) -> float:
     """Stop the dispatcher in time, and return the seconds before the deadline, excluding stalls of the machine."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
@@ -49,7 +49,7 @@ def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -
     return witness.took(began, began + patience)
 
 
-def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
+def check(path: Path, dispatcher: Dispatcher, ran: float) -> None:
     counters = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
     # If stalls leave too little time before the deadline, a reporter cannot deliver every event.
@@ -74,7 +74,7 @@ def test_a_stop_ends_at_its_deadline_with_any_faulty_reporter(kind: str, tmp_pat
     check(path, dispatcher, stop(dispatcher, _PATIENCE, witness))
 
 
-def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
+def at_work(dispatcher: Dispatcher) -> bool:
     """Return whether the faulty reporter has failed, delivered or blocked."""
     counters = dispatcher.counters()["bad0"]
     return bool(counters.failures or counters.delivered or counters.oldest_age > 0.3)

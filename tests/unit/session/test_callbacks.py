@@ -15,7 +15,7 @@ from fakes import event
 from spark_events import Event, InvalidChoiceError
 from spark_events.config import Settings
 from spark_events.dispatch.delivery import Hooks
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.session.callbacks import Callback, delivery_of, name_of
@@ -25,7 +25,7 @@ ANY = EventMatcher.of(())
 
 
 @pytest.fixture
-def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
+def dispatcher() -> Iterator[Dispatcher]:
     """Return a running dispatcher whose only reporter is an event history."""
     pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
@@ -33,7 +33,7 @@ def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
     pipeline.dispatcher.stop(time.monotonic() + 1)
 
 
-def subscribe(dispatcher: AsyncQueuedDispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
+def subscribe(dispatcher: Dispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
     delivery = delivery_of(name_of(function), function, EventMatcher.of((), **choice), timeout, 100, lambda: None)(
         Hooks()
     )
@@ -41,11 +41,11 @@ def subscribe(dispatcher: AsyncQueuedDispatcher, function: Callback, timeout: fl
     return delivery
 
 
-def submit(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> None:
+def submit(dispatcher: Dispatcher, count: int, first: int = 0) -> None:
     dispatcher.dispatch([Entry(n + 1, event(n)) for n in range(first, first + count)], first + count)
 
 
-def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
+def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Dispatcher) -> None:
     """A plain or async callback receives each event once, in order and in one thread."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
@@ -64,7 +64,7 @@ def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Asyn
 
 
 def test_an_error_is_logged_and_the_next_event_is_delivered(
-    dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error in a callback, even a TimeoutError, is logged with its line, and the next event is delivered."""
     called: list[str] = []
@@ -87,7 +87,7 @@ def test_an_error_is_logged_and_the_next_event_is_delivered(
     "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()], ids=repr
 )
 def test_exits_and_cancellations_count_as_errors(
-    dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
     """SystemExit and cancellation in a callback count as errors in one call; the callback does not count as blocked."""
     called: list[str] = []
@@ -111,7 +111,7 @@ def test_exits_and_cancellations_count_as_errors(
     assert "blocks its thread" not in caplog.text
 
 
-def test_an_event_added_twice_causes_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
+def test_an_event_added_twice_causes_two_calls(dispatcher: Dispatcher) -> None:
     """If an event is added twice, the callback is called twice, because the sequence numbers differ."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
@@ -124,7 +124,7 @@ def test_an_event_added_twice_causes_two_calls(dispatcher: AsyncQueuedDispatcher
 def test_a_slow_async_callback_is_cancelled() -> None:
     """A slow async callback is cancelled before its next call. Its event counts as lost and is not retried."""
     # Without a start, no thread checks for late calls, so a stall of the machine cannot replace the callback's thread.
-    dispatcher = AsyncQueuedDispatcher([], 20)
+    dispatcher = Dispatcher([], 20)
     calls: list[str] = []
 
     async def hangs(one: Event) -> None:
@@ -144,7 +144,7 @@ def test_a_slow_async_callback_is_cancelled() -> None:
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: AsyncQueuedDispatcher) -> None:
+def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: Dispatcher) -> None:
     """If a plain callback blocks, only its event is lost.
 
     A new thread receives the next event, and other reporters receive all events.
@@ -169,7 +169,7 @@ def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: AsyncQueuedD
     assert delivery.hung == 1
 
 
-def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher) -> None:
+def test_a_callback_gets_only_selected_events(dispatcher: Dispatcher) -> None:
     """A callback receives only events of the selected scope and severity, and no events after it was removed."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
@@ -182,7 +182,7 @@ def test_a_callback_gets_only_selected_events(dispatcher: AsyncQueuedDispatcher)
     assert called == ["every"]
 
 
-def test_a_callback_may_remove_itself(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_may_remove_itself(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
     """A callback may remove itself while it handles an event. Neither this event nor excluded events count as lost."""
     called: list[str] = []
     over = threading.Event()

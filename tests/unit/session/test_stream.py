@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from spark_events.bridge.driver import DriverBridge
 from spark_events.driver_session import DriverSession
 from spark_events.session.event_history import EventHistory
 from spark_events.session.stream import EventStream
@@ -33,7 +34,9 @@ def test_a_failed_request_to_stop_is_logged(caplog: pytest.LogCaptureFixture) ->
     """If the driver cannot stop the recording, the stream logs the error and ends with its driver session."""
     silent = Silent()
     ended: list[EventStream] = []
-    stream = EventStream(cast(DriverSession, silent), silent, EventHistory(1), 10.0, "here", False, ended.append)
+    stream = EventStream(
+        cast(DriverSession, silent), cast(DriverBridge, silent), EventHistory(1), 10.0, "here", False, ended.append
+    )
     stream.begin()
     stream.stop()
     assert not stream.is_running
