@@ -18,12 +18,11 @@ from spark_events.enrichment.settings import (
     Key,
     Limits,
     OnFailure,
-    Rate,
     Replay,
     Retry,
 )  # fmt: skip
 
 __all__ = [
     "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure",
-    "Rate", "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
+    "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
 ]  # fmt: skip
