@@ -92,7 +92,7 @@ class Request:
         check_collation(df, "Cache.by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
-        warn_of_settings(df, plan)
+        warn_of_settings(df)
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         log_limits(plan, tasks, leases=leases)
