@@ -51,8 +51,6 @@ def output_of(df: DataFrame, output: Any, failure_column: str = "") -> Output:
         InvalidPlanError: when ``output`` cannot be parsed or is empty, or when a new column has a name that exists
             already (compared case-insensitively, as in Spark).
     """
-    from pyspark.sql.types import CharType, VarcharType
-
     from spark_events.enrichment.api.arrow_types import arrow_schema
     from spark_events.enrichment.worker.report import COLUMN
 
@@ -66,11 +64,9 @@ def output_of(df: DataFrame, output: Any, failure_column: str = "") -> Output:
         if not name:
             raise InvalidPlanError("output has a column with an empty name; allowed: columns with a name")
         if name.lower() in taken:
-            raise InvalidPlanError(f"{text}, but {taken[name.lower()]} already: rename or drop one of them first")
+            raise InvalidPlanError(f"{text}, and {taken[name.lower()]}: rename or drop one of them first")
         taken[name.lower()] = text
     for path, kind in _parts(spark):
-        if isinstance(kind, CharType | VarcharType):
-            raise InvalidPlanError(f"output has {path!r} of type {kind.simpleString()}; allowed for text: string")
         if twin := _twin(kind):
             raise InvalidPlanError(f"output has {path!r}, a struct with several fields named {twin!r}: rename them")
     try:
