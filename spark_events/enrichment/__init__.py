@@ -18,11 +18,12 @@ from spark_events.enrichment.settings import (
     Key,
     Limits,
     OnFailure,
+    Rate,
     Replay,
     Retry,
 )  # fmt: skip
 
 __all__ = [
     "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure",
-    "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
+    "Rate", "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
 ]  # fmt: skip

@@ -9,12 +9,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
+from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "Action", "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure",
+    "Action", "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure", "Rate",
     "Replay", "Retry", "Storage", "StoreOpener",
 ]  # fmt: skip
 
@@ -27,6 +28,7 @@ Storage = Literal["local", "replicated", "reliable"]
 _TIMEOUT = 30.0
 _IN_FLIGHT = 20
 _MOST_IN_FLIGHT = 100_000
+_MOST_ENTRIES = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,6 +77,10 @@ class Retry:
             refuse("Retry.on_result", self.on_result, "a function of the result")
         flag("Retry.on_invalid", self.on_invalid)
         flag("Retry.honor_retry_after", self.honor_retry_after)
+        if self.attempts == 1:
+            for name, unused in (("on", None), ("on_result", None), ("on_invalid", False)):
+                if (given := getattr(self, name)) != unused:
+                    refuse(f"Retry.{name}", given, f"{unused} with Retry.attempts=1, which disables retries")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,6 +171,23 @@ class Auto:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Rate:
+    """Rate of attempts for the whole job.
+
+    Args:
+        requests_per_second: attempts that may start per second, above 0; may be a fraction.
+
+    Raises:
+        InvalidPlanError: when the value is invalid.
+    """
+
+    requests_per_second: float
+
+    def __post_init__(self) -> None:
+        seconds("Rate.requests_per_second", self.requests_per_second, what="a number of attempts per second above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Budget:
     """Budget for the whole job, such as an LLM's tokens per minute.
 
@@ -208,7 +231,7 @@ class Limits:
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call, including all attempts and pauses; None: no limit.
-        rate_limit: attempts that may start per second, for the whole job; may be a fraction; None: no limit.
+        rate_limit: attempts per second for the whole job, as a number or a :class:`Rate`; None: no limit.
         budget: budget per minute for the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
             with ``enrich``, with Connect, with ``driver_channel=False``, and where executors cannot reach the driver.
@@ -229,7 +252,7 @@ class Limits:
     max_in_flight_job: int | None = None
     timeout: float | None = _TIMEOUT
     total_timeout: float | None = 120.0
-    rate_limit: float | None = None
+    rate_limit: float | Rate | None = None
     budget: Budget | None = None
     concurrent_tasks: int | None = None
     circuit_breaker: CircuitBreaker | None = dataclasses.field(default_factory=CircuitBreaker)
@@ -247,13 +270,26 @@ class Limits:
             object.__setattr__(self, "timeout", self.total_timeout)
         if self.max_in_flight_job is not None:
             whole("Limits.max_in_flight_job", self.max_in_flight_job, 1)
-        seconds("Limits.rate_limit", self.rate_limit, none=True, what="a number of attempts per second above 0")
+        if not isinstance(self.rate_limit, Rate):
+            what = "a Rate, or a number of attempts per second above 0"
+            seconds("Limits.rate_limit", self.rate_limit, none=True, what=what)
         instance("Limits.budget", self.budget, Budget)
         if self.concurrent_tasks is not None:
             whole("Limits.concurrent_tasks", self.concurrent_tasks, 1)
+            if self.rate_limit is None and self.budget is None and self.max_in_flight_job is None:
+                refuse(
+                    "Limits.concurrent_tasks",
+                    self.concurrent_tasks,
+                    "None without rate_limit, budget or max_in_flight_job, which they share",
+                )
         instance("Limits.circuit_breaker", self.circuit_breaker, CircuitBreaker)
         instance("Limits.buffer", self.buffer, Buffer, none=False)
         flag("Limits.driver_channel", self.driver_channel)
+
+    @property
+    def requests_per_second(self) -> float | None:
+        """Attempts per second in ``rate_limit``; None: no limit."""
+        return self.rate_limit.requests_per_second if isinstance(self.rate_limit, Rate) else self.rate_limit
 
 
 class CacheStore(Protocol):
@@ -286,7 +322,7 @@ class Cache:
             call. For one call across all partitions, repartition by these columns first, which loses the order of the
             rows. With a ``key`` and ``on_failure="fail"``, the columns of the key must be among them. None: all input
             columns, and equal rows share a call only while it is in flight or cached.
-        max_entries: maximum number of answers per worker process; without ``store`` only.
+        max_entries: maximum number of answers per worker process; not with ``store``.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
         store: a function without arguments that returns an async context manager for a :class:`CacheStore`, such as a
             :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
@@ -300,7 +336,7 @@ class Cache:
     """
 
     by: str | Sequence[str] | None = None
-    max_entries: int = 100_000
+    max_entries: int = _MOST_ENTRIES
     ttl: float = 300.0
     store: StoreOpener | None = None
     version: str = "1"
@@ -314,12 +350,22 @@ class Cache:
             refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
         text("Cache.version", self.version, "a non-empty string, such as '1'")
         seconds("Cache.timeout", self.timeout)
+        if not self.ttl and self.max_entries != _MOST_ENTRIES:
+            refuse("Cache.max_entries", self.max_entries, "the default with Cache.ttl=0, which keeps no answers")
         if self.store is None:
+            for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
+                if given != default:
+                    raise InvalidPlanError(
+                        f"Cache.{name} is {given!r} without Cache.store, but only a store uses it: set Cache.store, or "
+                        f"remove Cache.{name}"
+                    )
             return
         if not callable(self.store):
             refuse("Cache.store", self.store, "a function that returns an async context manager, or a RedisCache")
         if not self.ttl:
             refuse("Cache.ttl", self.ttl, "seconds above 0 with Cache.store, because nothing would be stored")
+        if self.max_entries != _MOST_ENTRIES:
+            refuse("Cache.max_entries", self.max_entries, "the default with Cache.store, which has its own limit")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -365,6 +411,8 @@ class OnFailure(Generic[A_co]):
     def __post_init__(self) -> None:
         one_of("OnFailure.action", self.action, get_args(Action))
         text("OnFailure.column", self.column, "a non-empty column name")
+        if self.column != "failure" and self.action not in ("column", "dead_letter"):
+            refuse("OnFailure.column", self.column, f"only with 'column' or 'dead_letter', not with {self.action!r}")
         if self.max_ratio is not None:
             ratio("OnFailure.max_ratio", self.max_ratio)
             if self.action == "fail":
@@ -403,6 +451,8 @@ class Replay:
             text("Replay.store", store, "the path or URI of a directory that all executors can reach")
             object.__setattr__(self, "store", store)
         text("Replay.version", self.version, "a non-empty string, such as '1'")
+        if self.store is None and self.version != "1":
+            refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
         if self.query is not None:
             text("Replay.query", self.query, "a name that stays the same across restarts")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from simulated_service import Service, outcome
 from virtual_time import run
 
-from spark_events import Budget
+from spark_events import Budget, Limits, Rate
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.job_share import JobShare
@@ -302,6 +302,10 @@ def test_usage_that_fails_is_reported_and_the_estimate_counts() -> None:
     asyncio.run(one())
     assert share.used == 5
     assert "KeyError: 'tokens'" in share.problem
+
+
+def test_rate_and_number_are_the_same() -> None:
+    assert Limits(rate_limit=Rate(5)).requests_per_second == Limits(rate_limit=5).requests_per_second == 5
 
 
 async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:

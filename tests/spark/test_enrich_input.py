@@ -93,6 +93,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"key": "nope"}, "key contains 'nope'"),
         (fine, {"cache": Cache(by="nope")}, "Cache.by contains 'nope'"),
         (fine, {"key": Key("id", order_by=[])}, "Key.order_by is empty"),
+        (fine, {"max_in_flight": 3}, r"enrich_batch\(\) has no argument 'max_in_flight'; allowed: df, fn, output"),
         (fine, {"limits": 3}, "limits is 3; allowed: a Limits"),
         (fine, {"retry": 3}, "retry is 3; allowed: a Retry, or None"),
         (fine, {"limits": RELIABLE}, "call spark.sparkContext.setCheckpointDir"),

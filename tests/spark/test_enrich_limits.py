@@ -13,7 +13,7 @@ from enrich_service import Called, EnrichService, quota, tokens_of
 from pyspark.sql import SparkSession
 from spark.enriching import opener
 
-from spark_events import Budget, Limits, enrich, enrich_batch
+from spark_events import Budget, Limits, Rate, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
@@ -95,7 +95,7 @@ def test_below_the_quota_no_call_is_rejected(spark: SparkSession, service: Enric
         limits=Limits(
             budget=Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101),
             max_in_flight=2,
-            rate_limit=1000,
+            rate_limit=Rate(1000),
         ),
     )
     assert out.count() == 80

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from spark_events.enrichment.api.options import check_libraries, plan_of
+from spark_events.enrichment.api.options import check_libraries, names_checked, plan_of
 from spark_events.enrichment.settings import Action, Buffer, Cache, Key, Limits, OnFailure, Replay, Retry, StoreOpener
 from spark_events.errors import InvalidPlanError
 
@@ -19,6 +19,7 @@ __all__ = ["enrich", "enrich_batch"]
 _LIMITS, _RETRY, _REPLAY = Limits(), Retry(), Replay()
 
 
+@names_checked
 def enrich(
     df: DataFrame,
     fn: Callable[..., Any],
@@ -120,6 +121,7 @@ def enrich_batch(
 ) -> DataFrame: ...
 
 
+@names_checked
 def enrich_batch(
     df: DataFrame,
     fn: Callable[..., Any],

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import importlib.util
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_events.enrichment.api.schema import existing
 from spark_events.enrichment.checks import columns_of, instance
@@ -15,7 +19,26 @@ from spark_events.errors import InvalidPlanError, MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["check_libraries", "plan_of"]
+__all__ = ["check_libraries", "names_checked", "plan_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def names_checked(function: F) -> F:
+    """Make a function reject unknown arguments with a message that contains the closest or all allowed names."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        for name in named:
+            if name in known:
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(known)}"
+            raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}{meant}")
+        return function(*args, **named)
+
+    return checked  # type: ignore[return-value]
 
 
 def plan_of(
@@ -53,7 +76,7 @@ def plan_of(
         timeout=limits.timeout,
         total_timeout=limits.total_timeout,
         retry=retry,
-        rate_limit=limits.rate_limit,
+        rate_limit=limits.requests_per_second,
         budget=limits.budget,
         max_in_flight_job=limits.max_in_flight_job,
         circuit_breaker=limits.circuit_breaker,

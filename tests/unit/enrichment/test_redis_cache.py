@@ -311,10 +311,14 @@ def test_keys_are_the_same_in_every_process() -> None:
 
 
 def test_contradictions_are_refused() -> None:
-    """A store without answers to keep, or without an address, is rejected."""
+    """Options that have no effect with a store, or without a store, are rejected."""
     store = RedisCache("redis://localhost")
     assert pickle.loads(pickle.dumps(store)) == store
     with pytest.raises(InvalidPlanError, match=r"Cache.ttl is 0; allowed: seconds above 0 with Cache.store"):
         Cache(by="id", ttl=0, store=store)
+    with pytest.raises(InvalidPlanError, match=r"Cache.max_entries is 5; allowed: the default with Cache.store"):
+        Cache(max_entries=5, store=store)
+    with pytest.raises(InvalidPlanError, match=r"Cache.version is '2' without Cache.store, but only a store uses it"):
+        Cache(version="2")
     with pytest.raises(InvalidPlanError, match=r"RedisCache.url is ''; allowed: an address such as"):
         RedisCache("")
