@@ -234,8 +234,8 @@ class Limits:
         rate_limit: attempts per second for the whole job, as a number or a :class:`Rate`; None: no limit.
         budget: budget per minute for the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
-            with ``enrich``, with Connect, with ``driver_channel=False``, and where executors cannot reach the driver.
-            Required in the first three cases, except in local mode. None: the current number of task slots.
+            with ``enrich``, with Connect, and where executors cannot reach the driver. Required with
+            ``enrich`` if Spark does not report the number.
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
         driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs. Over this port, the

@@ -132,11 +132,16 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_without_the_channel_tasks_share_evenly(spark: SparkSession, service: EnrichService, lazy: bool) -> None:
-    """Without the driver channel, each of two tasks receives half of the calls in flight and half of the budget."""
+def test_without_the_channel_tasks_share_evenly(
+    spark: SparkSession, service: EnrichService, lazy: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the driver channel, each of two tasks receives half of the calls in flight and half of the budget.
+
+    ``enrich`` never has this channel; if ``enrich_batch`` runs without it, the driver logs a warning.
+    """
+    caplog.set_level("WARNING")
     service.script(delay=0.05, quota=quota(QUOTA))
     limits: dict[str, Any] = {"max_in_flight_job": 4, "budget": Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101)}
-    limits["concurrent_tasks"] = 2
     made: dict[str, Any] = {"output": "name string, tokens long", "resource": session_at(service.url)}
     rows = spark.range(0, 60, 1, 2)
     if lazy:
@@ -147,3 +152,6 @@ def test_without_the_channel_tasks_share_evenly(spark: SparkSession, service: En
     calls = service.calls()
     assert {call.outcome for call in calls} == {"200"}
     assert max(call.in_flight for call in calls) <= 4
+    warnings = [message for message in caplog.messages if "cannot lease the job's limits" in message]
+    assert len(warnings) == (0 if lazy else 1)
+    assert all("each task uses 1/2 of rate_limit, budget and max_in_flight_job" in message for message in warnings)

@@ -1,4 +1,4 @@
-"""Tests of the partitioning, which enrichment reads from Spark's plan without running a job."""
+"""Tests of partitioning and number of partitions, which enrichment reads from Spark's plan without running a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from spark_events import InvalidPlanError, Key, enrich
+from spark_events import InvalidPlanError, Limits, enrich
+from spark_events.enrichment.driver.rate import partitions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -80,14 +81,16 @@ def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bo
         (lambda df: df.repartition(1).join(df.selectExpr("id", "1 as more").hint("merge"), "id", "left"), False),
         (lambda df: df.repartition(1).union(df), False),
         # Adaptive execution removes a limit that exceeds the number of rows.
-        (lambda df: df.selectExpr("explode(array(k)) as k").repartition(4).limit(100), False),
+        (lambda df: df.selectExpr("explode(array(k)) as k").repartition(4).limit(100), None),
     ],
 )
 def test_a_single_partition_is_recognised(
-    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], is_single: bool
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], is_single: bool | None
 ) -> None:
     """Rows of one partition need no shuffle for a key, with and without adaptive execution."""
     df = made(spark.range(0, 40, 1, 2).selectExpr("id", "id % 3 as k"))
+    if is_single is None:
+        is_single = not adaptive
     if is_single:
         out = enrich(df, same, output="answer string", key="k")
         assert out.rdd.getNumPartitions() == 1
@@ -106,57 +109,58 @@ def ordered(df: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("made", "planned"),
     [
-        ordered,
-        lambda df: ordered(enrich(df, same, output="earlier string")),
-        lambda df: df.union(ordered(df)),
-        lambda df: df.join(functions.broadcast(df.selectExpr("id", "1 as other")), "id"),
-        lambda df: df.join(df.selectExpr("id", "1 as other").hint("merge"), "id"),
-        lambda df: df.where("id > (select max(id) from range(3))"),
-        lambda df: ordered(df).limit(5).selectExpr("id + 1 as id"),
-        lambda df: ordered(df).cache(),
-        lambda df: ordered(df).cache().where("id > 1"),
+        (ordered, 3),
+        (lambda df: ordered(enrich(df, same, output="earlier string")), 3),
+        (lambda df: df.union(ordered(df)), None),
+        (lambda df: df.join(functions.broadcast(df.selectExpr("id", "1 as other")), "id"), 2),
+        (lambda df: df.join(df.selectExpr("id", "1 as other").hint("merge"), "id"), None),
+        (lambda df: df.where("id > (select max(id) from range(3))"), 2),
+        (lambda df: ordered(df).limit(5).selectExpr("id + 1 as id"), 1),
+        (lambda df: ordered(df).cache(), None),
+        (lambda df: ordered(df).cache().where("id > 1"), None),
     ],
 )
 def test_defining_an_enrichment_runs_no_job(
-    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame]
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
 ) -> None:
     """Defining an enrichment runs no job, even if the input has a sort, broadcast, subquery, cache or enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
-    enrich(df, same, output="answer string", key=Key("id", order_by="id"))
+    enrich(df, same, output="answer string", limits=Limits(rate_limit=100))
+    counted = partitions_of(df)
     assert jobs(spark) == before
+    if planned is not None:
+        assert counted in ((None, planned) if adaptive else (planned,))
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("made", "partitions"),
     [
-        lambda df: df,
-        lambda df: df.where("id > 1").selectExpr("id", "explode(array(id, 1)) as one").sortWithinPartitions("one"),
-        lambda df: df.sample(0.5),
-        lambda df: enrich(df, same, output="earlier string"),
-        lambda df: df.localCheckpoint(),
-        lambda df: df.sparkSession.createDataFrame(df.rdd.map(tuple), "id long"),
+        (lambda df: df, 4),
+        (lambda df: df.where("id > 1").selectExpr("id", "explode(array(id, 1)) as one").sortWithinPartitions("one"), 4),
+        (lambda df: df.union(df).coalesce(6).sample(0.5), 6),
+        (lambda df: df.coalesce(9), 4),
+        (lambda df: enrich(df, same, output="earlier string"), 4),
+        (lambda df: df.localCheckpoint(), 4),
+        (lambda df: df.sparkSession.createDataFrame(df.rdd.map(tuple), "id long"), 4),
     ],
 )
-def test_an_input_of_one_partition_needs_no_shuffle(
-    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame]
+def test_existing_partitions_are_counted(
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], partitions: int
 ) -> None:
     """For input without a shuffle, the existing partitions are counted without a job."""
-    df = made(spark.range(0, 40, 1, 1))
-    several = made(spark.range(0, 40, 1, 4))
+    df = made(spark.range(0, 40, 1, 4))
     before = jobs(spark)
-    enrich(df, same, output="answer string", key="id")
-    with pytest.raises(InvalidPlanError, match="give Key"):
-        enrich(several, same, output="answer string", key="id")
+    assert partitions_of(df) == partitions
     assert jobs(spark) == before
 
 
 def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Partitions of files are counted without a job, because Spark lists the files when it creates the DataFrame."""
-    spark.range(0, 40, 1, 1).write.parquet(str(tmp_path / "rows"))
-    df = spark.read.parquet(str(tmp_path / "rows")).where("id > 3")
+    spark.range(0, 40, 1, 4).write.parquet(str(tmp_path / "rows"))
+    df = spark.read.parquet(str(tmp_path / "rows")).coalesce(3).where("id > 3")
     before = jobs(spark)
-    enrich(df, same, output="answer string", key="id")
+    assert partitions_of(df) == df.rdd.getNumPartitions()
     assert jobs(spark) == before

@@ -66,8 +66,10 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     ledger = ledger_of(plan, request.definition.calls) if limits_of(plan) else None
     with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
         address = None if channel is None else channel.address
-        if channel is None and ledger is not None and limits.driver_channel and not is_connect(df):
-            warn_of_split(df, request.tasks)
+        # If the user specifies a number, do not warn, because the user knows that the tasks share the limits.
+        warns = limits.driver_channel or limits.concurrent_tasks is None
+        if channel is None and ledger is not None and warns and not is_connect(df):
+            warn_of_split(df, request.tasks or 1)
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
         settled = settle(lazy, storage, channel)
     seconds = time.monotonic() - started

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.schema import existing, quoted
 from spark_events.enrichment.driver.micro_batch import is_connect
+from spark_events.enrichment.driver.rate import partitions_of
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -18,20 +19,6 @@ __all__ = ["arranged", "check_shared_answers"]
 #: Shuffles that the plan requests by columns. Adaptive execution may merge partitions of such a shuffle but never
 #: splits them. In contrast, it splits partitions of a rebalance, and of a join with skewed keys.
 _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
-#: What a node requires that works on any distribution of the rows.
-_ANY_DISTRIBUTION = "UnspecifiedDistribution$"
-#: Nodes of Spark's physical plans, versions 3.5 to 4, whose RDDs are created without a job: leaf nodes that read
-#: available data, ...
-_AT_HAND = (
-    "CommandResultExec", "LocalTableScanExec", "OneRowRelationExec", "RDDScanExec", "RangeExec", "RowDataSourceScanExec"
-)  # fmt: skip
-#: ... and inner nodes that process each partition separately. Other nodes may run a job: to sort by range, to
-#: broadcast, to number rows or to fill a cache.
-_ONE_BY_ONE = (
-    "ArrowEvalPythonExec", "BatchEvalPythonExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec", "FilterExec",
-    "GenerateExec", "InputAdapter", "MapInArrowExec", "MapInPandasExec", "ProjectExec", "PythonMapInArrowExec",
-    "SampleExec", "SortExec", "UnionExec", "WholeStageCodegenExec",
-)  # fmt: skip
 
 
 def arranged(
@@ -90,11 +77,13 @@ def check_shared_answers(plan: Plan, inputs: Sequence[str]) -> None:
 
 
 def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
-    if is_connect(df) or df.isStreaming:
+    if is_connect(df):
+        return False
+    if partitions_of(df) == 1:
+        return True
+    if df.isStreaming:
         return False
     execution = df._jdf.queryExecution()
-    if _is_idle(execution.executedPlan()) and execution.toRdd().getNumPartitions() == 1:
-        return True
     most = execution.optimizedPlan().maxRows()
     if most.isDefined() and most.get() <= 1:
         return True
@@ -103,14 +92,14 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     if source is None:
         return False
     # Read this from the source: adaptive execution removes a limit that exceeds the number of rows, and its partition.
-    if _kind(source.outputPartitioning()) == "SinglePartition$":
+    if source.outputPartitioning().getClass().getSimpleName() == "SinglePartition$":
         return True
     partitioning = plan.outputPartitioning()
-    if _kind(partitioning) != "HashPartitioning":
+    if partitioning.getClass().getSimpleName() != "HashPartitioning":
         return False
     expressions = partitioning.expressions()
     hashed = [expressions.apply(index) for index in range(expressions.size())]
-    if not all(_kind(one) == "AttributeReference" for one in hashed):
+    if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
     # Compare expression ids, by which Spark tracks original columns. A Python function returns new columns, even
     # under old names.
@@ -122,24 +111,6 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     return {one.exprId().id() for one in hashed} <= key
 
 
-def _is_idle(plan: Any) -> bool:
-    """Return whether Spark creates the RDD without a job: no sampling, broadcast, subquery, cache or file listing."""
-    if not plan.subqueries().isEmpty():
-        return False
-    kind = _kind(plan)
-    if kind == "FileSourceScanExec":
-        # The index of a partitioned table lists its files on first use; for many files, the listing runs a job.
-        return _kind(plan.relation().location()) == "InMemoryFileIndex"
-    children = plan.children()
-    if kind not in (_ONE_BY_ONE if children.size() else _AT_HAND):
-        return False
-    return all(_is_idle(children.apply(index)) for index in range(children.size()))
-
-
-def _kind(one: Any) -> str:
-    return str(one.getClass().getSimpleName())
-
-
 def _source(plan: Any) -> Any | None:
     """Return the shuffle or ``coalesce`` from which rows come directly, or None if its partitions may be split.
 
@@ -147,7 +118,7 @@ def _source(plan: Any) -> Any | None:
     require a distribution: for such a node, Spark might add another shuffle, by other columns.
     """
     while True:
-        kind = _kind(plan)
+        kind = plan.getClass().getSimpleName()
         if kind == "ShuffleExchangeExec":
             return plan if plan.shuffleOrigin().toString() in _NEVER_SPLIT else None
         if kind == "CoalesceExec" and plan.numPartitions() == 1:
@@ -156,7 +127,11 @@ def _source(plan: Any) -> Any | None:
             plan = plan.relation().cachedPlan()
         elif kind == "AdaptiveSparkPlanExec":
             plan = plan.inputPlan()
-        elif plan.children().size() == 1 and _kind(plan.requiredChildDistribution().head()) == _ANY_DISTRIBUTION:
+        elif plan.children().size() == 1 and _is_undemanding(plan):
             plan = plan.children().head()
         else:
             return None
+
+
+def _is_undemanding(plan: Any) -> bool:
+    return str(plan.requiredChildDistribution().head().getClass().getSimpleName()) == "UnspecifiedDistribution$"

@@ -18,7 +18,7 @@ from spark_events.enrichment.api.schema import (
 )
 from spark_events.enrichment.checks import columns_of
 from spark_events.enrichment.driver.package_distribution import ship
-from spark_events.enrichment.driver.rate import executors_of, limits_of, log_limits, sharing_tasks
+from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
@@ -54,7 +54,7 @@ class Request:
     input_cols: tuple[str, ...]
     identity: tuple[str, ...]
     failure_column: str
-    tasks: int
+    tasks: int | None
     pickled: bytes
     definition: Definition
 
@@ -95,8 +95,8 @@ class Request:
         warn_of_settings(df)
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
-        log_limits(plan, tasks, leases=leases)
-        plan = dataclasses.replace(plan, executors=executors_of(ordered))
+        check_tasks(plan, tasks, leases=leases)
+        plan = dataclasses.replace(plan, executors=executors_of(ordered, tasks))
         given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)
         if plan.cache is not None and plan.cache.store is not None and definition.stored == definition.answers:
             warn_of_keys(df)
@@ -116,7 +116,7 @@ class Request:
         if channel is None and job.calls_per_second is not None and job == JobLimits(job.calls_per_second):
             # Without leases and other limits, each task spaces its own attempts. With another limit, the task's ledger
             # must grant both together: attempts that waited for the other limit would start together, above the rate.
-            rate, job = job.calls_per_second / self.tasks, JobLimits()
+            rate, job = job.calls_per_second / (self.tasks or 1), JobLimits()
         return Task(
             pickled=self.pickled,
             definition=pickle.dumps(self.definition),
@@ -128,7 +128,7 @@ class Request:
             failure_column=self.failure_column if with_column else "",
             rate=rate,
             job=job or None,
-            tasks=self.tasks,
+            tasks=self.tasks or 1,
             replay=replay,
             channel=channel,
             names=tuple(self.df.columns) if _is_awkward(self.df) else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ def warn_of_keys(df: DataFrame) -> None:
         "Cache.store: this driver process does not share its answers with other drivers, and a restarted driver "
         "calls again, because the functions have no names that are the same in other processes; define them and the "
         "objects that they use in a module",
+    )
+
+
+def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
+    """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
+    _warn(
+        df,
+        [
+            "Spark does not report how many executors may still be added: the limits of the job "
+            f"({', '.join(limits)}) are divided by the current number of concurrent tasks, and are exceeded if "
+            "executors are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
+        ],
     )
 
 
