@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -13,12 +12,6 @@ from spark_events.enrichment.signature import bare
 
 __all__ = ["different", "hint", "hints"]
 
-_SEVERAL = "a function of several rows needs batch_size=…"
-_ONE = "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
-#: Python's error messages that indicate two mistakes: a value of a row is used like a row, or a list of rows is used
-#: like one row.
-_OF_A_VALUE = ("object has no attribute", "object is not subscriptable", "string indices must be")
-_OF_A_LIST = ("'list' object has no attribute", "list indices must be integers", "'list' object is not a mapping")
 #: Errors raised by a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
 
@@ -44,35 +37,10 @@ def hint(plan: Plan, failure: RowFailure) -> str:
         if "json" in called and "raise_for_status" not in called:
             return "the service may have answered with an error status: call raise_for_status() before json()"
     if is_misfit and plan.batch_size is None and failure.message.startswith("the function returned list,"):
-        return _SEVERAL
+        return "a function of several rows needs batch_size=…"
     if plan.batch_size is not None and failure.message.startswith("fn must return a list"):
-        return _ONE
-    if failure.type in ("AttributeError", "TypeError"):
-        iterates = _iterates(plan.fn)
-        if plan.batch_size is None and iterates and any(text in failure.message for text in _OF_A_VALUE):
-            return f"fn iterates over its row, which yields the row's values: {_SEVERAL}"
-        if plan.batch_size is not None and not iterates and failure.message.startswith(_OF_A_LIST):
-            return _ONE
+        return "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
     return ""
-
-
-def _iterates(fn: Any) -> bool:
-    """Return whether a function iterates over its first argument, as a function for several rows does."""
-    code = getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)
-    if code is None or not code.co_argcount:
-        return False
-    rows = code.co_varnames[1 if code.co_varnames[0] == "self" and code.co_argcount > 1 else 0]
-    before = None
-    for step in dis.get_instructions(code):
-        if (
-            step.opname == "GET_ITER"
-            and before is not None
-            and before.opname.startswith("LOAD")
-            and before.argval == rows
-        ):
-            return True
-        before = step
-    return False
 
 
 def _names(fn: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
@@ -445,6 +446,10 @@ class Replay:
     batch_id: int | None = None
 
     def __post_init__(self) -> None:
+        if self.store is not None:
+            store = str(self.store) if isinstance(self.store, PurePath) else self.store
+            text("Replay.store", store, "the path or URI of a directory that all executors can reach")
+            object.__setattr__(self, "store", store)
         text("Replay.version", self.version, "a non-empty string, such as '1'")
         if self.store is None and self.version != "1":
             refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")

@@ -254,7 +254,7 @@ def test_a_replay_makes_only_missing_calls(
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored answers of another definition cause one message with their count, even if two enrichments find them."""
+    """Stored answers of another definition cause one message, even if two enrichments find them."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay": Replay(store=store.as_uri())}
     service.script(rules=[rule("13", forever={"status": 500})])
@@ -271,7 +271,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     (message,) = [one for one in caplog.messages if "another definition" in one]
-    assert "contains 9 answers for batch 1" in message
+    assert "contains answers for batch 1" in message
     assert "all rows are called" in message
 
 

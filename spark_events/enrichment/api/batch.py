@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
@@ -100,17 +99,9 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     return settled.select(*own, *answers), None
 
 
-def _store(request: Request, batch: MicroBatch, root: Any, version: str) -> ReplayStore | None:
+def _store(request: Request, batch: MicroBatch, root: str | None, version: str) -> ReplayStore | None:
     if root is None:
         return None
-    if not isinstance(root, str | os.PathLike):
-        raise InvalidPlanError(
-            f"Replay.store is {root!r}; allowed: the path or URI of a directory that all executors can reach"
-        )
-    if not (root := os.fspath(root)):
-        raise InvalidPlanError(
-            "Replay.store is empty; allowed: the path or URI of a directory that all executors can reach"
-        )
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"

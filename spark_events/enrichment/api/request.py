@@ -13,7 +13,6 @@ from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
     check_collation,
-    check_failure_column,
     existing,
     output_of,
 )
@@ -84,9 +83,7 @@ class Request:
         if not df.columns:
             raise InvalidPlanError("the DataFrame has no columns, so Spark passes no rows to fn: add a column")
         check_carried(df)
-        if takes_column:
-            check_failure_column(df, failure_column)
-        made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
+        made = output_of(df, output, failure_column if takes_column else "")
         no_columns = isinstance(input_cols, (list, tuple)) and not input_cols
         inputs = existing(df, "input_cols", () if no_columns else columns_of("input_cols", input_cols))
         check_shared_answers(plan, inputs)
@@ -95,7 +92,7 @@ class Request:
         check_collation(df, "Cache.by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
-        warn_of_settings(df, plan)
+        warn_of_settings(df)
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from spark_events.errors import InvalidPlanError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 __all__ = [
-    "Output", "check_carried", "check_collation", "check_failure_column", "existing", "output_of", "quoted", "typed",
+    "Output", "check_carried", "check_collation", "existing", "output_of", "quoted", "typed",
 ]  # fmt: skip
 
 
@@ -39,43 +39,34 @@ class Output:
         return bytes(self.arrow.serialize())
 
 
-def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_column: str = "") -> Output:
+def output_of(df: DataFrame, output: Any, failure_column: str = "") -> Output:
     """Return the columns of the answers.
 
     Args:
         df: the DataFrame that receives the columns.
         output: column definitions such as ``"country string, risk double not null"``, a ``StructType``, or a class.
-        reserved: names of other columns that will be added.
         failure_column: the name of the column for failures; "" if there is none.
 
     Raises:
-        InvalidPlanError: when ``output`` cannot be parsed, is empty, or contains a name that exists already.
+        InvalidPlanError: when ``output`` cannot be parsed or is empty, or when a new column has a name that exists
+            already (compared case-insensitively, as in Spark).
     """
-    from pyspark.sql.types import CharType, VarcharType
-
     from spark_events.enrichment.api.arrow_types import arrow_schema
+    from spark_events.enrichment.worker.report import COLUMN
 
     spark = _parsed(df, output)
     if not spark.fields:
         raise InvalidPlanError("output is empty; allowed: column definitions such as 'country string, risk double'")
-    taken = {name.lower(): name for name in df.columns}
-    taken.update({name.lower(): name for name in reserved})
-    for name in spark.names:
+    taken = {name.lower(): f"the DataFrame has a column {name!r}" for name in [*df.columns, COLUMN]}
+    added = [(f"OnFailure.column is {failure_column!r}", failure_column)] if failure_column else []
+    added += [(f"output has a column {name!r}", name) for name in spark.names]
+    for text, name in added:
         if not name:
             raise InvalidPlanError("output has a column with an empty name; allowed: columns with a name")
-        if failure_column and name.lower() == failure_column.lower():
-            raise InvalidPlanError(
-                f"output has a column {name!r}, but OnFailure.column is {failure_column!r}: rename one of them"
-            )
         if name.lower() in taken:
-            raise InvalidPlanError(
-                f"output has a column {name!r}, but a column {taken[name.lower()]!r} exists already: rename the "
-                "output column, or drop the existing column first"
-            )
-        taken[name.lower()] = name
+            raise InvalidPlanError(f"{text}, and {taken[name.lower()]}: rename or drop one of them first")
+        taken[name.lower()] = text
     for path, kind in _parts(spark):
-        if isinstance(kind, CharType | VarcharType):
-            raise InvalidPlanError(f"output has {path!r} of type {kind.simpleString()}; allowed for text: string")
         if twin := _twin(kind):
             raise InvalidPlanError(f"output has {path!r}, a struct with several fields named {twin!r}: rename them")
     try:
@@ -102,20 +93,6 @@ def check_carried(df: DataFrame) -> None:
             f"the DataFrame has {path!r}, {reason}, which Arrow does not support; all columns are converted to Arrow, "
             "not only input_cols: cast that column to another type, or drop it and join it to the result by a key"
         )
-
-
-def check_failure_column(df: DataFrame, name: str) -> None:
-    """Check that the column for failures can be added.
-
-    Raises:
-        InvalidPlanError: when the name exists already (compared case-insensitively, as in Spark).
-    """
-    for column in df.columns:
-        if column.lower() == name.lower():
-            raise InvalidPlanError(
-                f"OnFailure.column is {name!r}, but the DataFrame has a column {column!r} already: choose another "
-                "name, or drop that column first"
-            )
 
 
 def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:

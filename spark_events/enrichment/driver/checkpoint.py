@@ -100,11 +100,10 @@ def settle(lazy: DataFrame, storage: Storage, channel: DriverChannel | None = No
     settled = _stored(lazy, storage, channel)
     if storage == "reliable" or is_connect(lazy) or is_local(lazy):
         return settled
-    # Copy one of the two results. The copy makes no calls. It contains no shuffle, so Spark does not run its stage
-    # again.
+    # If there are two results, copy one of them. The copy makes no calls. It contains no shuffle, so Spark does not run
+    # its stage again.
     with _released_if_it_fails(settled):
-        copies = 2 if storage == "replicated" else 1
-        if not may_have_two_results(lazy.sparkSession, _rdd(settled.df), copies, settled.reports, channel):
+        if not may_have_two_results(lazy.sparkSession, settled.reports, channel):
             return settled
         single = _stored(settled.df, storage, None)
     settled.release()

@@ -17,7 +17,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 from spark_events.enrichment.engine.ledger import Ledger, leased
@@ -226,7 +226,7 @@ def _addresses(df: DataFrame) -> tuple[str, str]:
 
 
 def may_have_two_results(
-    session: SparkSession, rdd: Any, copies: int, reports: Sequence[PartitionReport], channel: DriverChannel | None
+    session: SparkSession, reports: Sequence[PartitionReport], channel: DriverChannel | None
 ) -> bool:
     """Return whether a stored batch may contain two results of one partition.
 
@@ -235,36 +235,19 @@ def may_have_two_results(
     equal, but calls to external services may return different results. In local mode, a partition has only one
     location, so this check runs on clusters only.
 
-    Counting the stored blocks is not enough, because the older attempt may store its result later, or in place of a
-    replica.
+    Counting the stored blocks would not be enough, because the older attempt may store its result later, or in place of
+    a replica.
 
     Args:
         session: the Spark session of the batch.
-        rdd: the stored RDD (a Java object).
-        copies: the expected number of copies of every partition.
         reports: the reports from its tasks.
         channel: the channel to which tasks have connected; some tasks may not have reached it.
     """
     if channel is not None and channel.repeated:
         return True
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        return True
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in {report.stage for report in reports}]
-    if any(stage is not None and stage.currentAttemptId > 0 for stage in stages):
-        return True
-    speculates = str(session.conf.get("spark.speculation", "false")).lower() == "true"
-    if not speculates and None not in stages:
-        return False
-    try:
-        return _most_blocks(session, rdd) > copies
-    except Exception:
-        # Spark does not document this method. If the call fails, return True, because an unnecessary copy is harmless.
-        return True
-
-
-def _most_blocks(session: SparkSession, rdd: Any) -> int:
-    """Return the largest number of locations of a partition, as of the start of the job that read the reports.
-
-    (The ``BlockManager`` knows the current number, but py4j cannot access it on Spark 4.3.)
-    """
-    scala: Any = session.sparkContext._jsc.sc()
-    return max((scala.getPreferredLocs(rdd, part).size() for part in range(rdd.getNumPartitions())), default=0)
+    # Spark has forgotten a stage that is None.
+    return any(stage is None or stage.currentAttemptId > 0 for stage in stages)

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.worker.replay import ReplayStore
-from spark_events.enrichment.worker.replay_files import open_store, stored_answers
+from spark_events.enrichment.worker.replay_files import open_store
 from spark_events.errors import InvalidPlanError
 
 _LOG = logging.getLogger(__name__)
@@ -97,38 +97,23 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
     """Warn once per batch if the store contains answers for other definitions, but no answer for this definition."""
-    run = (store.root, batch.query, batch.run, store.batch)
     try:
-        found = answers_of_others(store, {folder for *owner, folder in list(_definitions) if tuple(owner) == run})
+        system, root = open_store(store.root)
+        folders = {one.base_name for one in _folders(system, f"{root}/{store.query_folder}/{store.batch}")}
     except Exception as error:
         # The tasks read these folders too, and will report the error.
         _LOG.debug("the folders of the replay store %s cannot be listed: %s", store.root, error)
         return
-    if answers := sum(found.values()):
+    run = (store.root, batch.query, batch.run, store.batch)
+    others = folders - {folder for *owner, folder in list(_definitions) if tuple(owner) == run}
+    if others and store.folder not in folders:
         # Remember the folders; otherwise the other enrichments of the batch would warn about them again.
-        _definitions.update({(*run, folder): "" for folder in found})
+        _definitions.update({(*run, folder): "" for folder in others})
         _LOG.warning(
-            "replay store %s contains %s answers for %s, all of another definition (another function, output, "
+            "replay store %s contains answers for %s, all of another definition (another function, output, "
             "Replay.version or other columns); all rows are called again",
-            store.root, f"{answers:,}", batch,
+            store.root, batch,
         )  # fmt: skip
-
-
-def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
-    """Count the batch's answers for other definitions, by folder; empty if there are answers for this definition.
-
-    Args:
-        store: the replay store of this definition.
-        known: folders of other enrichments of the batch.
-
-    Raises:
-        OSError: when the store cannot be read.
-    """
-    system, root = open_store(store.root)
-    folders = _folders(system, f"{root}/{store.query_folder}/{store.batch}")
-    if any(one.base_name == store.folder for one in folders):
-        return {}
-    return {one.base_name: stored_answers(system, one.path) for one in folders if one.base_name not in known}
 
 
 def clear_older(store: ReplayStore) -> None:

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from spark_events.enrichment.plan import Plan
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -19,26 +17,24 @@ _LOG = logging.getLogger(__name__)
 _logged: set[tuple[str, str]] = set()
 
 
-def warn_of_settings(df: DataFrame, plan: Plan) -> None:
-    """Warn about settings that change the effect of this plan."""
-    _warn(df, [*_of_speculation(df), *_of_reuse(df, plan)])
+def warn_of_settings(df: DataFrame) -> None:
+    """Warn about settings that change the effect of an enrichment."""
+    _warn(df, *_of_speculation(df), *_of_reuse(df))
 
 
 def warn_of_storage(df: DataFrame, storage: str) -> None:
     """Warn about settings that endanger a batch that is stored on executors."""
     if storage != "reliable":
-        _warn(df, [*_of_cached_idle_timeout(df)])
+        _warn(df, *_of_cached_idle_timeout(df))
 
 
 def warn_of_keys(df: DataFrame) -> None:
     """Warn that the keys in a store are valid only in this driver process, see :mod:`.api.stable_names`."""
     _warn(
         df,
-        [
-            "Cache.store: this driver process does not share its answers with other drivers, and a restarted driver "
-            "calls again, because the functions have no names that are the same in other processes; define them and "
-            "the objects that they use in a module"
-        ],
+        "Cache.store: this driver process does not share its answers with other drivers, and a restarted driver "
+        "calls again, because the functions have no names that are the same in other processes; define them and the "
+        "objects that they use in a module",
     )
 
 
@@ -58,19 +54,15 @@ def warn_of_split(df: DataFrame, tasks: int) -> None:
     """Warn that the driver cannot lease parts of the job's limits, so the tasks share the limits evenly."""
     _warn(
         df,
-        [
-            f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget "
-            f"and max_in_flight_job, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and more "
-            "exceed them; give Limits.concurrent_tasks"
-        ],
+        f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget and "
+        f"max_in_flight_job, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and more exceed "
+        "them; give Limits.concurrent_tasks",
     )
 
 
-def _warn(df: DataFrame, texts: list[str]) -> None:
-    if not texts:
-        return
-    application = _setting(df, "spark.app.id") or ""
+def _warn(df: DataFrame, *texts: str) -> None:
     for text in texts:
+        application = _setting(df, "spark.app.id") or ""
         if (application, text) not in _logged:
             _logged.add((application, text))
             _LOG.warning("%s", text)
@@ -82,20 +74,12 @@ def _of_speculation(df: DataFrame) -> Iterator[str]:
         yield "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
 
 
-def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
+def _of_reuse(df: DataFrame) -> Iterator[str]:
     """Warn if worker reuse is off: each worker process then loses its state when a task ends."""
-    if not _is(df, "spark.python.worker.reuse", "false"):
-        return
-    kept = {
-        "circuit_breaker": plan.circuit_breaker is not None,
-        "cache": plan.cache is not None,
-        "resource": plan.resource is not None,
-        "Retry-After": plan.retry is not None and plan.retry.honor_retry_after,
-    }
-    if any(kept.values()):
+    if _is(df, "spark.python.worker.reuse", "false"):
         yield (
             "spark.python.worker.reuse is off: every task starts its own Python process and loses the state of "
-            f"{', '.join(name for name, used in kept.items() if used)}; switch it on"
+            "circuit_breaker, cache, resource and Retry-After; switch it on"
         )
 
 

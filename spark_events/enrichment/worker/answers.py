@@ -25,15 +25,14 @@ _Turn: TypeAlias = Callable[[Any], Any]
 
 @functools.lru_cache(maxsize=256)
 def by_name(kind: pa.DataType) -> _Turn | None:
-    """Return a function that converts tuples for structs to dictionaries; None if the type has no structs.
+    """Return a function that converts structs to dictionaries and maps to pairs; None if the type has neither.
 
     Arrow has already rejected invalid values, so the function may leave them unchanged or raise an error.
     """
     if pa.types.is_struct(kind):
         return functools.partial(_struct, {field.name: by_name(field.type) for field in kind})
     if pa.types.is_map(kind):
-        key, item = by_name(kind.key_type), by_name(kind.item_type)
-        return None if key is None and item is None else functools.partial(_pairs, key, item)
+        return functools.partial(_pairs, by_name(kind.key_type), by_name(kind.item_type))
     element = by_name(kind.value_type) if pa.types.is_list(kind) else None
     return None if element is None else functools.partial(_elements, element)
 
@@ -42,7 +41,7 @@ def _struct(fields: Mapping[str, _Turn | None], value: Any) -> Any:
     named = dict(zip(fields, value, strict=True)) if isinstance(value, tuple) else value
     if not isinstance(named, dict):
         return named
-    return {name: _turned(fields.get(name), part) for name, part in named.items()}
+    return {name: turned(fields.get(name), part) for name, part in named.items()}
 
 
 def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
@@ -50,17 +49,21 @@ def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
     if not isinstance(value, Collection):
         return value
     # Use a list of pairs, because a dictionary cannot be a key of another dictionary.
-    return [(_turned(key, name), _turned(item, part)) for name, part in pairs_of(value)]
+    return [
+        (turned(key, pair[0]), turned(item, pair[1])) if isinstance(pair, tuple) and len(pair) == 2 else pair
+        for pair in pairs_of(value)
+    ]
 
 
 def _elements(element: _Turn, value: Any) -> Any:
     # Leave iterators unchanged, because they can be consumed only once.
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, Mapping)):
         return value
-    return [_turned(element, one) for one in value]
+    return [turned(element, one) for one in value]
 
 
-def _turned(turn: _Turn | None, value: Any) -> Any:
+def turned(turn: _Turn | None, value: Any) -> Any:
+    """Return the value, converted by a function from :func:`by_name`."""
     return value if turn is None or value is None else turn(value)
 
 
@@ -265,7 +268,7 @@ def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         turn = by_name(kind)
         if turn is None:
             raise
-        array = pa.array([None if value is None else turn(value) for value in values], kind)
+        array = pa.array([turned(turn, value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
         # Beyond 2 GiB, pyarrow splits strings and bytes into chunks, but raises an error for types that contain strings
         # or bytes.

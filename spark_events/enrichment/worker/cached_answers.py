@@ -9,15 +9,14 @@ import datetime
 import decimal
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
+from spark_events.enrichment.worker.answers import by_name, turned
 from spark_events.enrichment.worker.rows import canonical
 
 __all__ = ["AnswerCodec"]
-
-_Turn = Callable[[Any], Any]
 
 
 class AnswerCodec:
@@ -37,9 +36,9 @@ class AnswerCodec:
         except ImportError as error:
             raise ImportError("a shared cache needs msgspec: pip install 'spark-events[redis]'") from error
         self._names = schema.names
-        self._turns = [_turn(field.type) for field in schema]
+        self._turns = [by_name(field.type) for field in schema]
         types: Any = tuple[tuple(_python(field.type) for field in schema)]  # type: ignore[misc]
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=_item)
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
         self._decoder = msgspec.msgpack.Decoder(types)
         self._misfit = misfit
 
@@ -49,7 +48,7 @@ class AnswerCodec:
 
     def encode(self, answer: Mapping[str, Any]) -> bytes:
         """Return the answer as an array of its columns."""
-        values = [turn(answer[name]) for name, turn in zip(self._names, self._turns, strict=True)]
+        values = [turned(turn, answer[name]) for name, turn in zip(self._names, self._turns, strict=True)]
         return bytes(self._encoder.encode(values))
 
     def decode(self, data: bytes) -> dict[str, Any]:
@@ -67,7 +66,8 @@ class AnswerCodec:
 def _python(kind: pa.DataType) -> Any:
     """Return the Python type of the values of an Arrow type, as a union with None."""
     if pa.types.is_struct(kind):
-        made: Any = tuple[tuple(_python(field.type) for field in kind)]  # type: ignore[misc]
+        # A struct of an answer may lack fields, whose values are then null.
+        made: Any = TypedDict("made", {field.name: _python(field.type) for field in kind}, total=False)  # type: ignore[misc]
     elif pa.types.is_map(kind):
         made = list[tuple[_python(kind.key_type), _python(kind.item_type)]]  # type: ignore[misc]
     elif pa.types.is_list(kind):
@@ -91,29 +91,6 @@ _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 ]
 
 
-def _turn(kind: pa.DataType) -> _Turn:
-    """Return a function that replaces structs with tuples and maps with pairs, the types that `_python` returns."""
-    if pa.types.is_struct(kind):
-        turns = {field.name: _turn(field.type) for field in kind}
-        return lambda value: None if value is None else _tuple_of(turns, value)
-    if pa.types.is_map(kind):
-        key, item = _turn(kind.key_type), _turn(kind.item_type)
-        return lambda value: None if value is None else [(key(one), item(part)) for one, part in _pairs(value)]
-    if pa.types.is_list(kind):
-        element = _turn(kind.value_type)
-        return lambda value: None if value is None else [element(one) for one in value]
-    return lambda value: value
-
-
-def _tuple_of(turns: Mapping[str, _Turn], value: Any) -> tuple[Any, ...]:
-    values = value if isinstance(value, tuple) else [value.get(name) for name in turns]
-    return tuple(turn(one) for turn, one in zip(turns.values(), values, strict=True))
-
-
-def _pairs(value: Any) -> Any:
-    return value.items() if isinstance(value, Mapping) else value
-
-
-def _item(value: Any) -> Any:
-    """Convert a numpy scalar to a Python value."""
-    return value.item()
+def _plain(value: Any) -> Any:
+    """Convert a numpy value, or another collection, to a Python value."""
+    return value.tolist() if hasattr(value, "tolist") else list(value)

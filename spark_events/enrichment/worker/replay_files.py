@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import uuid
 from collections.abc import Sequence
 
@@ -18,7 +17,6 @@ from pyarrow import fs
 #: Number of consecutive failed writes after which a task stops writing, because each write may last as long as a
 #: network timeout.
 _MOST_FAILURES = 3
-_ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
 def open_store(root: str) -> tuple[fs.FileSystem, str]:
@@ -32,13 +30,6 @@ def open_store(root: str) -> tuple[fs.FileSystem, str]:
     if not path and not isinstance(system, fs.LocalFileSystem):
         raise ValueError("the address contains no folder")
     return system, path.rstrip("/")
-
-
-def stored_answers(system: fs.FileSystem, folder: str) -> int:
-    """Count the answers in a folder by its file names, which end with the number of rows."""
-    files = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    found = (_ROWS.search(file.base_name) for file in files)
-    return sum(int(rows[1]) for rows in found if rows is not None)
 
 
 class AnswerFiles:
@@ -104,8 +95,7 @@ class AnswerFiles:
         if self._location is None or self._failures >= _MOST_FAILURES:
             return True
         system, folder = self._location
-        rows = sum(batch.num_rows for batch in batches)
-        path = f"{folder}/{self._partition}-{uuid.uuid4().hex}-{rows}.arrow"
+        path = f"{folder}/{self._partition}-{uuid.uuid4().hex}.arrow"
         try:
             system.create_dir(folder, recursive=True)
             with system.open_output_stream(f"{path}.part") as file, pa.ipc.new_stream(file, self._schema) as writer:

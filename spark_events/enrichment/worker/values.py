@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import functools
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
@@ -24,8 +23,6 @@ _PLAIN: dict[pa.DataType, Any] = {
 }
 #: Errors raised by pyarrow for timestamps and dates that Python's calendar lacks, and for invalid strings.
 _UNREADABLE = (OverflowError, ValueError)
-#: Time zone offsets as Java writes them, including ``GMT+5`` and ``UTC+05:30``. Offsets with seconds do not match.
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
 
 
 def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
@@ -118,9 +115,7 @@ def _found_known_zones(kind: pa.DataType) -> pa.DataType | None:
 def _with_known_zone(kind: pa.DataType) -> pa.DataType:
     if not pa.types.is_timestamp(kind) or kind.tz is None or _is_known(kind.tz):
         return kind
-    offset = _OFFSET.fullmatch(kind.tz)
-    zone = "UTC" if offset is None else f"{offset['sign']}{int(offset['hours']):02}:{offset['minutes'] or '00'}"
-    return pa.timestamp(kind.unit, zone if _is_known(zone) else "UTC")
+    return pa.timestamp(kind.unit, "UTC")
 
 
 def _is_known(zone: str) -> bool:

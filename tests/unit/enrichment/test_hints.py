@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.hints import hint, hints
@@ -72,62 +70,6 @@ def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) ->
     found = hint(plan, failure)
     assert text in found
     assert bool(text) is bool(found)
-
-
-VALUES = Row(id=1, text="a", none=None, share=0.5)
-
-
-async def attribute(row: Any) -> Any:
-    return {"x": row.text}
-
-
-async def item(row: Any) -> Any:
-    return {"x": row["text"]}
-
-
-async def spread(row: Any) -> Any:
-    return {**row}
-
-
-async def attributes(rows: Any) -> Any:
-    return [{"x": row.text} for row in rows]
-
-
-async def items(rows: Any) -> Any:
-    found = []
-    for row in rows:
-        found.append(row["text"])
-    return found
-
-
-async def of_an_answer(row: Any) -> Any:
-    return {"x": int(row.id).text}  # type: ignore[attr-defined]
-
-
-def failure_in(fn: Any, given: Any) -> RowFailure:
-    """Return the failure that a function with this argument causes."""
-    with pytest.raises(Exception) as raised:  # noqa: PT011
-        asyncio.run(fn(given))
-    return RowFailure("error", type(raised.value).__name__, str(raised.value))
-
-
-@pytest.mark.parametrize("fn", [attribute, item, spread])
-def test_a_function_of_one_row_that_receives_several(fn: Any) -> None:
-    """With batch_size, the hint names a function that uses its list like a row, but not one that expects rows."""
-    failure = failure_in(fn, [VALUES, VALUES])
-    assert ONE in hint(Plan(fn, batch_size=2), failure)
-    assert not hint(Plan(attributes, batch_size=2), failure)
-    assert not hint(Plan(fn), failure)
-
-
-@pytest.mark.parametrize("fn", [attributes, items])
-@pytest.mark.parametrize("column", VALUES.asDict())
-def test_a_function_of_several_rows_that_receives_one(fn: Any, column: str) -> None:
-    """Without batch_size, the hint names a function that iterates over its row, for values of each type."""
-    failure = failure_in(fn, Row(**{column: VALUES[column]}))
-    assert SEVERAL in hint(Plan(fn), failure)
-    assert not hint(Plan(fn, batch_size=2), failure)
-    assert not hint(Plan(of_an_answer), failure_in(of_an_answer, VALUES))
 
 
 def test_equal_hints_are_given_once() -> None:

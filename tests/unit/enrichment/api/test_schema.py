@@ -71,10 +71,10 @@ _TWINS = StructType([StructField("a", StringType()), StructField("b", StringType
     ("output", "read", "message"),
     [
         ("c char(3)", _CHARS, "output is 'c char(3)', with type char or varchar; allowed for text: string"),
-        (None, StructType([StructField("c", CharType(3))]), "'c' of type char(3); allowed for text: string"),
+        (None, StructType([StructField("c", CharType(3))]), "type char(3) is not supported; allowed: decimals"),
         (
             None, StructType([StructField("c", ArrayType(VarcharType(3)))]),
-            "'c.element' of type varchar(3); allowed for text: string",
+            "type varchar(3) is not supported; allowed: decimals",
         ),
         (None, StructType([StructField("", StringType())]), "output has a column with an empty name"),
         ("x", StructType([StructField("s", _TWINS)]), "output has 's', a struct with several fields named 'a'"),

@@ -308,13 +308,10 @@ def test_a_failed_bind_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -
 
 
 class KnownSession:
-    """Test double of a driver session with known attempts of stages and known blocks of partitions."""
+    """Test double of a driver session with a known number of attempts of each stage."""
 
-    def __init__(self, attempts: dict[int, int], blocks: list[int], speculates: str | None) -> None:
-        self.attempts, self.blocks, self.asked = attempts, blocks, 0
-        self.conf = {} if speculates is None else {"spark.speculation": speculates}
-        self.sparkContext = self
-        self._jsc: Any = SimpleNamespace(sc=lambda: SimpleNamespace(getPreferredLocs=self._locations))
+    def __init__(self, attempts: dict[int, int], conf: dict[str, str]) -> None:
+        self.attempts, self.conf, self.sparkContext = attempts, conf, self
 
     def statusTracker(self) -> Any:
         def info(stage: int) -> Any:
@@ -323,59 +320,28 @@ class KnownSession:
 
         return SimpleNamespace(getStageInfo=info)
 
-    def _locations(self, rdd: Any, part: int) -> Any:
-        self.asked += 1
-        return SimpleNamespace(size=lambda: self.blocks[part])
-
-
-def judged(
-    attempts: dict[int, int],
-    blocks: list[int],
-    speculates: str | None = None,
-    repeated: bool | None = False,
-    copies: int = 1,
-) -> tuple[bool, int]:
-    """Return whether a partition may have two results, and how many partitions were queried."""
-    session: Any = KnownSession(attempts, blocks, speculates)
-    rdd = SimpleNamespace(getNumPartitions=lambda: len(blocks))
-    reports = [PartitionReport(part, 1, 0, (), {}, {}, stage=5) for part in range(len(blocks))]
-    channel: Any = None if repeated is None else SimpleNamespace(repeated=repeated)
-    return may_have_two_results(session, rdd, copies, reports, channel), session.asked
-
-
-def test_a_single_attempt_has_one_result() -> None:
-    """A partition with a single attempt has one result, so no partition is queried."""
-    assert judged({5: 1, 6: 9}, [1] * 200) == (False, 0)
-    assert judged({5: 1}, [1] * 200, "false", None) == (False, 0)
-
-
-@pytest.mark.parametrize("repeated", [None, False])
-def test_a_repeated_stage_may_have_two_results(repeated: bool | None) -> None:
-    """A partition of a repeated stage may have two results, because the older attempt may still store its result."""
-    assert judged({5: 2}, [1, 1], None, repeated) == (True, 0)
-
-
-def test_two_tasks_of_a_partition_may_have_two_results() -> None:
-    """A partition with two tasks, even of different stages, may have two results."""
-    assert judged({5: 1}, [1, 1], None, True) == (True, 0)
-
 
 @pytest.mark.parametrize(
-    ("blocks", "copies", "double"),
-    [([1, 1, 1], 1, False), ([1, 2, 1], 1, True), ([2, 1], 2, False), ([2, 3], 2, True), ([], 1, False)],
+    ("attempts", "conf", "repeated", "double"),
+    [
+        ({5: 1, 6: 9}, {}, False, False),
+        ({5: 1}, {"spark.speculation": "false"}, None, False),
+        # The older attempt of a repeated stage may still store its result.
+        ({5: 2}, {}, None, True),
+        ({5: 2}, {}, False, True),
+        # Two tasks of a partition, even of different stages, have connected.
+        ({5: 1}, {}, True, True),
+        # The driver may not know every task yet.
+        ({5: 1}, {"spark.speculation": "TRUE"}, False, True),
+        # Spark has forgotten the stage, as with a low spark.ui.retainedStages.
+        ({}, {}, False, True),
+    ],
 )
-def test_with_speculation_the_blocks_are_counted(blocks: list[int], copies: int, double: bool) -> None:
-    """With speculation, the blocks of each partition are counted, because the driver may not know every task yet."""
-    assert judged({5: 1}, blocks, "TRUE", None, copies) == (double, len(blocks))
-
-
-def test_uncountable_blocks_may_be_two_results() -> None:
-    """If blocks cannot be counted, as in a future Spark version, a partition may have two results."""
-    session: Any = KnownSession({5: 1}, [], "true")
-    assert may_have_two_results(session, None, 1, [PartitionReport(0, 1, 0, (), {}, {}, stage=5)], None)
-
-
-def test_blocks_are_counted_for_a_forgotten_stage() -> None:
-    """If Spark has forgotten a stage, as with a low ``spark.ui.retainedStages``, the blocks are counted."""
-    assert judged({}, [1, 2]) == (True, 2)
-    assert judged({}, [1, 1]) == (False, 2)
+def test_two_attempts_of_a_partition_may_have_two_results(
+    attempts: dict[int, int], conf: dict[str, str], repeated: bool | None, double: bool
+) -> None:
+    """Only a single attempt of each partition certainly has one result."""
+    session: Any = KnownSession(attempts, conf)
+    reports = [PartitionReport(part, 1, 0, (), {}, {}, stage=5) for part in range(200)]
+    channel: Any = None if repeated is None else SimpleNamespace(repeated=repeated)
+    assert may_have_two_results(session, reports, channel) is double

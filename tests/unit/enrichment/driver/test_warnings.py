@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings, warn_of_storage
-from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
 
 APPLICATIONS = itertools.count()
 
@@ -35,63 +33,37 @@ def frame(settings: Mapping[str, str], hidden: str = "") -> Any:
     return SimpleNamespace(sparkSession=SimpleNamespace(conf=Conf(settings, hidden)))
 
 
-async def fn(row: Any) -> None: ...
-
-
-def opener() -> Any: ...
-
-
 NO_REUSE = {"spark.python.worker.reuse": "False"}
-NOTHING_KEPT: dict[str, Any] = {"circuit_breaker": None, "retry": None}
 
 
 def test_usual_settings_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_settings(frame({}), Plan(fn, cache=Cache(), resource=opener, rate_limit=1))
-    warn_of_settings(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}), Plan(fn))
+    warn_of_settings(frame({}))
+    warn_of_settings(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}))
     assert caplog.messages == []
 
 
 def test_speculation_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_settings(frame({"spark.speculation": "true"}), Plan(fn))
+    warn_of_settings(frame({"spark.speculation": "true"}))
     assert caplog.messages == [
         "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
     ]
 
 
-@pytest.mark.parametrize(
-    ("plan", "named"),
-    [
-        ({"circuit_breaker": CircuitBreaker()}, "circuit_breaker"),
-        ({"cache": Cache()}, "cache"),
-        ({"resource": opener}, "resource"),
-        ({"retry": Retry()}, "Retry-After"),
-        ({"resource": opener, "cache": Cache(), "rate_limit": 5}, "cache, resource"),
-    ],
-)
-def test_workers_without_reuse_cause_a_warning_with_the_loss(
-    caplog: pytest.LogCaptureFixture, plan: dict[str, Any], named: str
-) -> None:
-    warn_of_settings(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
+def test_workers_without_reuse_cause_a_warning_with_the_loss(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_settings(frame(NO_REUSE))
     assert caplog.messages == [
         "spark.python.worker.reuse is off: every task starts its own Python process and loses the state of "
-        f"{named}; switch it on"
+        "circuit_breaker, cache, resource and Retry-After; switch it on"
     ]
-
-
-def test_workers_without_state_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """If workers keep no state other than a rate limit, no warning is logged."""
-    retry = Retry(honor_retry_after=False)
-    warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
-    assert caplog.messages == []
 
 
 def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFixture) -> None:
     """Each warning is logged once per application, although a stream checks the settings in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
     for _ in range(3):
-        warn_of_settings(df, Plan(fn))
+        warn_of_settings(df)
     assert len(caplog.messages) == 2
-    warn_of_settings(frame(NO_REUSE), Plan(fn))
+    warn_of_settings(frame(NO_REUSE))
     assert len(caplog.messages) == 3
 
 
@@ -106,7 +78,7 @@ def test_keys_of_one_driver_process_cause_a_warning(caplog: pytest.LogCaptureFix
 
 def test_an_unreadable_setting_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """An unreadable setting, as with Connect, is ignored; the other settings are still checked."""
-    warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
+    warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"))
     assert len(caplog.messages) == 1
 
 

@@ -15,7 +15,6 @@ from fakes import eventually
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.replay import (
-    answers_of_others,
     check_definition,
     check_store,
     clear,
@@ -157,17 +156,17 @@ def test_answers_belong_to_batch_output_and_function(tmp_path: Path) -> None:
             assert recording.known(["a"]) == {}
 
 
-def test_answers_of_another_definition_are_counted_if_there_are_no_own_answers(tmp_path: Path) -> None:
-    """If no stored answer has this definition, the driver logs the number of answers with other definitions."""
-    own = store(tmp_path, version="2")
-    assert answers_of_others(own, set()) == {}
-    keep(store(tmp_path), ["a", "b", "c"], failed=[1])
-    keep(store(tmp_path), ["d"])
+def test_own_answers_or_answers_of_another_batch_cause_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Answers of another definition are not reported if there are answers of this definition as well."""
+    own, batch = store(tmp_path, version="2"), MicroBatch("q", 1, run="no warning")
     keep(store(tmp_path, 2), ["e"])
-    assert answers_of_others(own, set()) == {store(tmp_path).folder: 3}
-    assert answers_of_others(own, {store(tmp_path).folder}) == {}
+    warn_of_other_definitions(own, batch)
+    keep(store(tmp_path), ["a", "b"])
     keep(own, ["a"])
-    assert answers_of_others(own, set()) == {}
+    warn_of_other_definitions(own, batch)
+    assert caplog.messages == []
 
 
 def test_an_incomplete_file_is_ignored(tmp_path: Path) -> None:
@@ -347,7 +346,7 @@ def test_a_changed_enrichment_does_not_affect_answers_of_another_enrichment(
         check_definition(one, batch, one.version)
         warn_of_other_definitions(one, batch)
     (message,) = caplog.messages
-    assert "contains 2 answers for batch 1 of query q, all of another definition" in message
+    assert "contains answers for batch 1 of query q, all of another definition" in message
 
 
 def test_a_changed_function_of_a_batch_job_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
