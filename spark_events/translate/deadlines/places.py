@@ -19,7 +19,7 @@ from spark_events.translate.user_code import UserCode
 __all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
 
 #: ``package.Class.method(File:line)``
-_FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
+_FRAME = re.compile(r"(?P<class>[^(]+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
 #: Names that Scala assigns to functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
 #: Libraries whose frames are skipped; the name of the calling method is more informative.
