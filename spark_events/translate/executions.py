@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from spark_events.bridge.records import SqlExecutionStart
 from spark_events.event import AttributeValue
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import present
 
 __all__ = ["Executions"]
 
@@ -23,7 +21,7 @@ class Executions:
     def __init__(self) -> None:
         self._known: Bounded[str, dict[str, AttributeValue]] = Bounded(_REMEMBERED)
 
-    def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
+    def started(self, record: SqlExecutionStart) -> None:
         """Remember an execution; emit no event."""
         self._known[str(record.execution_id)] = present(
             {
@@ -32,7 +30,6 @@ class Executions:
                 "spark.sql.writes": _listed(record.writes),
             }
         )
-        yield from ()
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""

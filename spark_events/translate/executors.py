@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import deque
-from collections.abc import Iterator
 
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
 from spark_events.translate.bounded import Bounded
-from spark_events.translate.draft import Draft
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
 
@@ -73,21 +71,19 @@ class Executors:
         """Mark the number of executors as unknown, after a restart of the sidecar."""
         self._present = None
 
-    def added(self, record: ExecutorAdded) -> Iterator[Draft]:
+    def added(self, record: ExecutorAdded) -> None:
         """Count an executor; emit no event."""
         if self._present is not None:
             self._present[record.executor_id] = record.cores
             self._count_cores(record.time)
-        yield from ()
 
-    def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
+    def removed(self, record: ExecutorRemoved) -> None:
         """Remember why an executor was removed; emit no event."""
         if self._present is not None:
             self._present.pop(record.executor_id, None)
             self._count_cores(record.time)
         self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
-        yield from ()
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
         """Add the lost executor to the failure of a stage, if the loss caused the failure.

@@ -47,7 +47,7 @@ class Heartbeats:
             return None
         return (self._slot + 1) * self._interval
 
-    def progress(self, record: QueryProgress) -> Iterator[Draft]:
+    def progress(self, record: QueryProgress) -> None:
         """Record commits and lags for the next heartbeat; emit no event."""
         if self._interval is not None:
             progress = record.progress
@@ -56,7 +56,6 @@ class Heartbeats:
             known = [rows for rows in lags if rows is not None]
             if known:
                 self._lags[progress.run_id] = sum(known)
-        yield from ()
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Report a heartbeat if one is due at ``now``, in milliseconds since the epoch."""

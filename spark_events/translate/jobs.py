@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
-from spark_events.event import AttributeValue, Severity
+from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, capitalized
-from spark_events.translate.entities import failure
+from spark_events.translate.entities import failure, status_change
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -47,7 +47,7 @@ class Jobs:
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
-        self._failed_executions: Bounded[str, None] = Bounded(_REMEMBERED)
+        self._failed_executions: Bounded[int, None] = Bounded(_REMEMBERED)
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -59,10 +59,9 @@ class Jobs:
         self._running: Bounded[int, Origin] = Bounded(_RUNNING)
         self._over: Bounded[int, None] = Bounded(_REMEMBERED)
 
-    def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
+    def batch_started(self, record: BatchStarted) -> None:
         """Store the batch that a query processes; emit no event."""
         Origin(record.properties, self._queries).note_batch()
-        yield from ()
 
     def started(self, record: JobStart) -> Iterable[Draft]:
         """Report the start of a job."""
@@ -116,8 +115,8 @@ class Jobs:
         # The record of the job's start may be lost.
         self._last_failure.started(job_id, origin.execution_id)
         self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
-        if not diagnosis.cancelled:
-            self._note_failed_execution(origin)
+        if not diagnosis.cancelled and origin.execution_id is not None:
+            self._failed_executions[origin.execution_id] = None
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
         body = f"{capitalized(name)} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
@@ -133,17 +132,11 @@ class Jobs:
 
     def has_failed_in(self, execution_id: int) -> bool:
         """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
-        return str(execution_id) in self._failed_executions
+        return execution_id in self._failed_executions
 
     def runs_in(self, execution_id: int) -> bool:
         """Return whether a job of the SQL execution is running."""
-        execution = str(execution_id)
-        return any(origin.attributes.get("spark.sql.execution.id") == execution for origin in self._running.values())
-
-    def _note_failed_execution(self, origin: Origin) -> None:
-        execution = origin.attributes.get("spark.sql.execution.id")
-        if execution is not None:
-            self._failed_executions[str(execution)] = None
+        return any(origin.execution_id == execution_id for origin in self._running.values())
 
     def running_titles(self) -> list[str]:
         """Return the names of the running jobs, except jobs of micro-batches."""
@@ -172,10 +165,5 @@ def _name(job_id: int, origin: Origin) -> str:
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    # This function runs for every job, so it copies the attributes only once, unlike `status_change`.
-    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
-    if old is not None:
-        attributes["spark.status.old"] = old
-    attributes["spark.status.new"] = new
-    attributes.update(origin.attributes)
-    return Draft("JobStatusChangeEvent", "spark.job", ("job", job_id, new), body, severity, at, attributes)
+    details = {"spark.job.id": job_id, **origin.attributes}
+    return status_change("job", (job_id, new), (old, new), body, severity, at, details)

@@ -46,10 +46,9 @@ class SqlExecutions:
         self._failed: Bounded[int, None] = Bounded(_REMEMBERED)
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
-    def started(self, record: SqlExecutionStart) -> Iterator[Draft]:
+    def started(self, record: SqlExecutionStart) -> None:
         """Note the start of an execution; emit no event."""
         self._last_failure.started(execution=record.execution_id)
-        yield from ()
 
     @property
     def held_record(self) -> int | None:

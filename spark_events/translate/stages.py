@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
@@ -21,6 +20,8 @@ from spark_events.translate.summaries.stages import StageSummaries
 __all__ = ["Stages"]
 
 _REMEMBERED = 4_096
+#: Maximum number of running attempts, reached only if most records of completed stages were lost.
+_RUNNING = 16_384
 # Spark retries a whole stage if its input is lost, or if the stage has a barrier.
 _BARRIER = "Stage failed because barrier task"
 #: Spark does not retry the last stage of a job, even with a barrier, because the driver has already received some of
@@ -47,12 +48,13 @@ _SENTENCES_OF_ONE = {
 
 
 class _StageAttempt:
-    def __init__(self, name: str, origin: Origin, submitted: int = 0) -> None:
+    def __init__(self, name: str, origin: Origin, submitted: int = 0, is_alone: bool = False) -> None:
         self.name = name
         self.origin = origin
         self.submitted = submitted
+        #: Whether no other attempt has run at the same time; False if unknown.
+        self.is_alone = is_alone
         self.status: str | None = None
-        self.over = False
         self._last = 0
         self._edge_at = 0
 
@@ -65,7 +67,7 @@ class _StageAttempt:
         """
         # A driver numbers its records, so a repeated record is detected. Records from an event log have no numbers, but
         # a log is read only once.
-        if self.over or 0 < record.seq <= self._last:
+        if 0 < record.seq <= self._last:
             return None
         self._last = record.seq
         if record.status == self.status:
@@ -105,21 +107,24 @@ class Stages:
         self._executors = executors
         self._streaming = streaming
         self._summaries = summaries
-        self._attempts: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
+        self._running: Bounded[tuple[int, int], _StageAttempt] = Bounded(_RUNNING)
+        self._over: Bounded[tuple[int, int], None] = Bounded(_REMEMBERED)
         self._failures: Bounded[int, int] = Bounded(_REMEMBERED)
 
-    def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
+    def submitted(self, record: StageSubmitted) -> None:
         """Remember a new stage attempt; emit no event."""
-        if (record.stage_id, record.attempt) in self._attempts:
+        key = (record.stage_id, record.attempt)
+        if key in self._running or key in self._over:
             self.illegal += 1
-        else:
-            self._remember(record, _StageAttempt(record.name, Origin(record.properties, self._queries), record.time))
-            self._summaries.submitted((record.stage_id, record.attempt))
-        yield from ()
+            return
+        for other in self._running.values():
+            other.is_alone = False
+        origin = Origin(record.properties, self._queries)
+        self._running[key] = _StageAttempt(record.name, origin, record.time, is_alone=not self._running)
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """Report a change of status that the shim derived from the tasks it counted."""
-        attempt = self._attempts.get((record.stage_id, record.attempt))
+        attempt = self._running.get((record.stage_id, record.attempt))
         old = None if attempt is None else attempt.status
         at = None if attempt is None else attempt.takes(record)
         if attempt is None or at is None:
@@ -159,17 +164,16 @@ class Stages:
 
     def completed(self, record: StageCompleted) -> Iterator[Draft]:
         """Report a stage attempt's failure, if it failed, and its summary."""
-        attempt = self._attempts.get((record.stage_id, record.attempt))
-        if attempt is None:
-            attempt = self._remember(record, _StageAttempt(record.name, Origin({}, self._queries)))
-        if attempt.over:
+        key = (record.stage_id, record.attempt)
+        if key in self._over:
             # Spark reports such a stage twice: first the failure, then that the stage cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
-        attempt.over = True
+        self._over[key] = None
+        attempt = self._running.pop(key, None) or _StageAttempt(record.name, Origin({}, self._queries))
         yield from self._failure(record, attempt)
         title = _name(record.stage_id, record.attempt, attempt.name)
-        summary = self._summaries.of(record, title, attempt.clause, attempt.origin)
+        summary = self._summaries.of(record, title, attempt.clause, attempt.origin, attempt.is_alone)
         if summary is not None and (self._streaming or not attempt.origin.is_streaming):
             yield summary
 
@@ -198,16 +202,6 @@ class Stages:
         }
         severity = Severity.WARN if will_retry else Severity.ERROR
         yield failure("stage", (record.stage_id, record.attempt), body, severity, record.time, details)
-
-    def _remember(self, record: StageSubmitted | StageCompleted, attempt: _StageAttempt) -> _StageAttempt:
-        self._attempts[record.stage_id, record.attempt] = attempt
-        if len(self._attempts) > _REMEMBERED:
-            over = next((key for key, known in self._attempts.items() if known.over), None)
-            # Forget a completed attempt. If there is none, most records of completed stages were lost.
-            forgotten = over or next(iter(self._attempts))
-            del self._attempts[forgotten]
-            self._summaries.forget(forgotten)
-        return attempt
 
     def _will_retry(self, record: StageCompleted, reason: str) -> bool:
         """Return whether Spark will retry the stage.

@@ -43,12 +43,8 @@ class Streams:
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event."""
-        oldest: int | None = None
-        for run in self._runs.values():
-            record = run.commits.held_record
-            if record is not None and (oldest is None or record < oldest):
-                oldest = record
-        return oldest
+        held = (run.commits.held_record for run in self._runs.values())
+        return min((record for record in held if record is not None), default=None)
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """Report the start of a run; first close an earlier run whose end was not recorded."""

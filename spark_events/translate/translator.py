@@ -71,7 +71,8 @@ _extend = dict.update
 _EARLY = frozenset({ExecutorAdded, ExecutorRemoved})
 
 
-_Handler: TypeAlias = Callable[[Any], Iterable[Draft]]
+#: None: the record only changes the state.
+_Handler: TypeAlias = Callable[[Any], Iterable[Draft] | None]
 #: Time of a record in milliseconds since the epoch; 0 if the record contains none.
 _Moment: TypeAlias = Callable[[Any], int]
 _time: _Moment = operator.attrgetter("time")
@@ -85,14 +86,14 @@ def _undated(_: object) -> int:
     return 0
 
 
-def _nothing(_: object) -> Iterable[Draft]:
-    return ()
+def _nothing(_: object) -> None:
+    pass
 
 
 def _each(*handlers: _Handler) -> _Handler:
     def handle(record: Any) -> Iterator[Draft]:
         for handler in handlers:
-            yield from handler(record)
+            yield from handler(record) or ()
 
     return handle
 
@@ -193,11 +194,8 @@ class Translator:
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event; do not acknowledge this record yet."""
-        oldest = self._streams.held_record
-        for record in (self._sql.held_record, self._incidents.held_record):
-            if record is not None and (oldest is None or record < oldest):
-                oldest = record
-        return oldest
+        held = (self._streams.held_record, self._sql.held_record, self._incidents.held_record)
+        return min((record for record in held if record is not None), default=None)
 
     @property
     def knows_application(self) -> bool:
@@ -322,19 +320,19 @@ class Translator:
         moment_of, handler = known
         moment = moment_of(record)
         if not moment:
-            return handler(record)
+            return handler(record) or ()
         # Records of an event log do not pass through the shim, so they have no such delay.
         behind = record.at - moment
         self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
         deadline = self._streams.next_deadline
         if deadline is None or deadline > moment:
-            return handler(record)
+            return handler(record) or ()
         return self._timed(moment, handler, record)
 
     def _timed(self, moment: int, handler: _Handler, record: Any) -> Iterator[Draft]:
         """Report the due time-driven events, then the events of the record."""
         yield from self._streams.tick(moment)
-        yield from handler(record)
+        yield from handler(record) or ()
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
         self.dropped += sum(record.records.values())

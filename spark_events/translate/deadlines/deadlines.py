@@ -83,8 +83,8 @@ class Deadlines:
         self._is_over = False
         self.handlers = self._all_handlers() if config.is_on else {}
 
-    def _all_handlers(self) -> dict[type, Callable[[Any], Iterable[Draft]]]:
-        handlers: dict[type, Callable[[Any], Iterable[Draft]]] = {
+    def _all_handlers(self) -> dict[type, Callable[[Any], Iterable[Draft] | None]]:
+        handlers: dict[type, Callable[[Any], Iterable[Draft] | None]] = {
             ApplicationStart: self._application_started,
             ApplicationEnd: self._application_ended,
             Inspection: self._inspected,
@@ -161,10 +161,9 @@ class Deadlines:
         yield from self._stage.inspected(record, self._forgiven)
         yield from self._application.inspected(record, self._forgiven)
 
-    def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
+    def _application_started(self, record: ApplicationStart) -> None:
         self._application.started(record)
         self._stage.begins(record.time)
-        yield from ()
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         if self._is_over:

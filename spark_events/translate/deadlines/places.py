@@ -16,10 +16,10 @@ from spark_events.event import AttributeValue
 from spark_events.translate.draft import counted, lasting
 from spark_events.translate.user_code import UserCode
 
-__all__ = ["Place", "attributes_of", "place_of", "tasks_of"]
+__all__ = ["Place", "attributes_of", "longest", "place_of", "tasks_of"]
 
 #: ``package.Class.method(File:line)``
-_FRAME = re.compile(r"(?P<class>.+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
+_FRAME = re.compile(r"(?P<class>[^(]+)\.(?P<method>[^.(]+)\((?P<place>.*)\)$")
 #: Names that Scala assigns to functions inside a method: ``$anonfun$fetchLatestOffsets$1``.
 _INNER = re.compile(r"^\$?anonfun\$(?P<method>[^$]+).*|\$(?:adapted|mc\w+\$sp|extension)?\d*$")
 #: Libraries whose frames are skipped; the name of the calling method is more informative.
@@ -72,7 +72,7 @@ def place_of(thread: QueryThread, stages: Sequence[RunningStage], now: int, code
         attributes["spark.deadline.location"] = f"{own['place']} in {_name(own)}"
     if any(frame.startswith(_JOB) for frame in frames):
         text = tasks_of(stages, now) or "a Spark job runs"
-        attributes |= _longest(stages)
+        attributes |= longest(stages)
     elif thread.is_in_python:
         text, places = _python_place(thread.python, code)
         attributes |= places
@@ -119,16 +119,15 @@ def _tasks_of_one(stage: RunningStage, now: int) -> str:
     waiting = max(0, stage.tasks - stage.running - stage.finished)
     text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
     text += f", {stage.running:,} running, {waiting:,} waiting"
-    if stage.longest is not None:
-        longest = stage.longest
-        text += f"; task {longest.task} on executor {longest.executor} ({longest.host}) has been running for"
-        text += f" {lasting(max(0, now - longest.time))}"
+    if (task := stage.longest) is not None:
+        text += f"; task {task.task} on executor {task.executor} ({task.host}) has been running for"
+        text += f" {lasting(max(0, now - task.time))}"
     return text
 
 
 def attributes_of(stage: RunningStage) -> dict[str, AttributeValue | None]:
     """Return a stage, its task counts and its longest task as attributes."""
-    longest = stage.longest
+    task = stage.longest
     return {
         "spark.stage.id": stage.stage_id,
         "spark.stage.attempt": stage.attempt,
@@ -136,15 +135,15 @@ def attributes_of(stage: RunningStage) -> dict[str, AttributeValue | None]:
         "spark.deadline.tasks_done": stage.finished,
         "spark.deadline.tasks_running": stage.running,
         "spark.deadline.tasks_waiting": max(0, stage.tasks - stage.running - stage.finished),
-        "spark.deadline.task": None if longest is None else longest.task,
-        "spark.deadline.task_executor": None if longest is None else longest.executor,
-        "spark.deadline.task_host": None if longest is None else longest.host,
-        "spark.deadline.task_since_millis": None if longest is None else longest.time,
+        "spark.deadline.task": None if task is None else task.task,
+        "spark.deadline.task_executor": None if task is None else task.executor,
+        "spark.deadline.task_host": None if task is None else task.host,
+        "spark.deadline.task_since_millis": None if task is None else task.time,
     }
 
 
-def _longest(stages: Sequence[RunningStage]) -> dict[str, AttributeValue | None]:
-    """Return the attributes of the stage whose task has been running longest."""
+def longest(stages: Sequence[RunningStage]) -> dict[str, AttributeValue | None]:
+    """Return the attributes of the stage whose task has been running longest; empty without a stage."""
     running = [stage for stage in stages if stage.longest is not None] or list(stages)
     if not running:
         return {}

@@ -9,7 +9,7 @@ from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, Jo
 from spark_events.event import AttributeValue
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.deadlines.edges import Edges, Work
-from spark_events.translate.deadlines.places import attributes_of, tasks_of
+from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
@@ -53,19 +53,15 @@ class JobDeadlines:
 
     def asked(self, now: int) -> list[int]:
         """Return the ids of jobs whose next event is due; a request covers a limited number."""
-        due = (job for job, (since, _) in self._jobs.items() if self._is_due(job, since, now))
+        moments = ((job, self._edges.due(f"job|{job}", since, self._limit)) for job, (since, _) in self._jobs.items())
+        due = (job for job, at in moments if at is not None and at <= now)
         return list(itertools.islice(due, 100))
 
-    def _is_due(self, job: int, since: int, now: int) -> bool:
-        at = self._edges.due(f"job|{job}", since, self._limit)
-        return at is not None and at <= now
-
-    def started(self, record: JobStart) -> Iterator[Draft]:
+    def started(self, record: JobStart) -> None:
         """Apply the start of a job; emit no event."""
         origin = Origin(record.properties, self._queries)
         if not origin.is_streaming:
             self._jobs[record.job_id] = (record.time, origin)
-        yield from ()
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""
@@ -108,10 +104,8 @@ class JobDeadlines:
     def _judge(self, job: int, now: int, stages: Sequence[RunningStage]) -> Iterator[Draft]:
         since, origin = self._jobs[job]
         where = tasks_of(stages, now)
-        longest = min((s for s in stages if s.longest), key=lambda s: s.longest.time if s.longest else 0, default=None)
-        details = attributes_of(longest) if longest is not None else {}
         sentence = f"Job {job}{origin.clause} has been running"
-        work = _job(job, origin, details)
+        work = _job(job, origin, longest(stages))
         yield from self._edges.judge(work, self._limit, since, now, sentence, where and f": {where}")
 
     def _close(self, job: int, origin: Origin, at: int) -> Iterator[Draft]:

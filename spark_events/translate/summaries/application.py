@@ -49,7 +49,8 @@ class _QueryNumbers:
 
     def __init__(self) -> None:
         self._batches: Counter[int] = Counter()
-        self._overdue_since: dict[str, int] = {}
+        self._overdue: set[str] = set()
+        self._overdue_since = 0
         self._overdue_ms = 0
         self.rows = 0
 
@@ -63,15 +64,15 @@ class _QueryNumbers:
         Time during which several deadlines are overdue counts only once.
         """
         if is_overdue:
-            self._overdue_since.setdefault(rule, at)
-        elif (began := min(self._overdue_since.values(), default=None)) is not None:
-            if self._overdue_since.pop(rule, None) is not None and not self._overdue_since:
-                self._overdue_ms += max(0, at - began)
-            elif self._overdue_since:
-                self._overdue_since = dict.fromkeys(self._overdue_since, began)
+            self._overdue_since = min(at, self._overdue_since) if self._overdue else at
+            self._overdue.add(rule)
+            return
+        if self._overdue == {rule}:
+            self._overdue_ms += max(0, at - self._overdue_since)
+        self._overdue.discard(rule)
 
     def attributes(self, title: str, now: int) -> dict[str, AttributeValue | None]:
-        since = min(self._overdue_since.values(), default=now)
+        since = self._overdue_since if self._overdue else now
         values = {
             "batches": self._batches.total(),
             "rows": self.rows,
@@ -118,14 +119,13 @@ class ApplicationSummaries:
             "EnrichmentEvent": self._enrichment,
         }
 
-    def progress(self, record: QueryProgress) -> Iterator[Draft]:
+    def progress(self, record: QueryProgress) -> None:
         """Count a committed batch; emit no event."""
         progress = record.progress
         run = self._runs.run(progress.id, progress.run_id, progress.name)
         if is_commit(progress) and progress.batch_id > run.last_reported_batch:
             numbers = self._query(progress.name or progress.id[:8])
             numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
-        yield from ()
 
     def observe(self, draft: Draft) -> None:
         """Count a failure, a deadline of a query, or an enrichment."""

@@ -49,20 +49,8 @@ class StageSummaries:
         self._executors = executors
         self._queries = queries
         self._executions = executions
-        # For each running stage attempt: whether another attempt has run at the same time.
-        self._shared: dict[tuple[int, int], bool] = {}
 
-    def submitted(self, key: tuple[int, int]) -> None:
-        """Record that a stage attempt runs."""
-        if self._shared:
-            self._shared = dict.fromkeys(self._shared, True)
-        self._shared[key] = len(self._shared) > 0
-
-    def forget(self, key: tuple[int, int]) -> bool:
-        """Forget a stage attempt; return whether no other work ran at the same time."""
-        return not self._shared.pop(key, True) and not self._queries.running()
-
-    def of(self, record: StageCompleted, title: str, clause: str, origin: Origin) -> Draft | None:
+    def of(self, record: StageCompleted, title: str, clause: str, origin: Origin, is_alone: bool) -> Draft | None:
         """Return the summary of an ended stage attempt; None without totals.
 
         Args:
@@ -70,13 +58,14 @@ class StageSummaries:
             title: number, attempt and name of the stage, for the event's body.
             clause: the stage's origin, in brackets.
             origin: supplies the attributes of the stage's job.
+            is_alone: whether no other stage attempt ran at the same time.
         """
-        is_alone = self.forget((record.stage_id, record.attempt))
         totals = record.totals
         if totals is None:
             return None
         core_ms = self._executors.core_ms(totals.started, totals.ended) if totals.started else None
-        found = problems(record.tasks, totals, core_ms if is_alone else None, self._config)
+        own_ms = core_ms if is_alone and not self._queries.running() else None
+        found = problems(record.tasks, totals, own_ms, self._config)
         known = totals.started > 0
         verb = "took" if record.failure_reason is None else "failed after"
         body = f"{capitalized(title)} {verb} "

@@ -14,11 +14,13 @@ import pytest
 from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.bridge.records import RunningStage, StageWaited
+from spark_events.bridge.records import QueryThread, RunningStage, StageWaited
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
 from spark_events.translate.config import read
+from spark_events.translate.deadlines.places import place_of
 from spark_events.translate.translator import Translator
+from spark_events.translate.user_code import UserCode
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 LIMIT = {"events.deadline.batch": "5min", "events.deadline.resources": "off"}
@@ -510,6 +512,14 @@ def test_the_location_prefers_the_user_s_code(frames: list[str], text: str) -> N
     assert f": waiting in {text}" in late.body
     if "acme" in frames[0]:
         assert late.attributes["spark.deadline.location"] == "Sink.scala:12 in Sink.write"
+
+
+def test_a_long_frame_is_analysed_in_linear_time() -> None:
+    """A frame with very many brackets is analysed at once; quadratic time would be minutes."""
+    frames = ["a.b(" * 100_000, "org.x.SlowFs.create(SlowFs.java:5)"]
+    place = place_of(QueryThread(run_id="r1", frames=frames), [], 0, UserCode())
+    assert place is not None
+    assert place.text == "waiting in SlowFs.create"
 
 
 def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:

@@ -65,7 +65,7 @@ def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
 def test_a_lost_output_of_an_executor_without_memory_needs_memory() -> None:
     """If an executor ran out of memory, the next fetch failure has the memory class, and a retry is not useful."""
     executors = Executors()
-    list(executors.removed(ExecutorRemoved(executor_id="7", time=5, reason="Command exited with code 137")))
+    executors.removed(ExecutorRemoved(executor_id="7", time=5, reason="Command exited with code 137"))
     reason = "org.apache.spark.shuffle.FetchFailedException: Connection reset"
     record = StageCompleted(
         stage_id=1, attempt=0, name="s", tasks=1, time=9, failure_reason=reason, lost_executor="7", lost_host="h"
