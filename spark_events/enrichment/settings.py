@@ -447,7 +447,8 @@ class Replay:
 
     def __post_init__(self) -> None:
         if self.store is not None:
-            store = str(self.store) if isinstance(self.store, PurePath) else self.store
+            given: object = self.store
+            store = str(given) if isinstance(given, PurePath) else self.store
             text("Replay.store", store, "the path or URI of a directory that all executors can reach")
             object.__setattr__(self, "store", store)
         text("Replay.version", self.version, "a non-empty string, such as '1'")

@@ -42,11 +42,9 @@ def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
     """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
     _warn(
         df,
-        [
-            "Spark does not report how many executors may still be added: the limits of the job "
-            f"({', '.join(limits)}) are divided by the current number of concurrent tasks, and are exceeded if "
-            "executors are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
-        ],
+        "Spark does not report how many executors may still be added: the limits of the job "
+        f"({', '.join(limits)}) are divided by the current number of concurrent tasks, and are exceeded if executors "
+        "are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks",
     )
 
 

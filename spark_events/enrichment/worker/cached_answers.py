@@ -67,14 +67,13 @@ def _python(kind: pa.DataType) -> Any:
     """Return the Python type of the values of an Arrow type, as a union with None."""
     if pa.types.is_struct(kind):
         # A struct of an answer may lack fields, whose values are then null.
-        made: Any = TypedDict("made", {field.name: _python(field.type) for field in kind}, total=False)  # type: ignore[misc]
-    elif pa.types.is_map(kind):
-        made = list[tuple[_python(kind.key_type), _python(kind.item_type)]]  # type: ignore[misc]
-    elif pa.types.is_list(kind):
-        made = list[_python(kind.value_type)]  # type: ignore[misc]
-    else:
-        made = next(python for is_it, python in _PLAIN if is_it(kind))
-    return made | None
+        fields = {field.name: _python(field.type) for field in kind}
+        return TypedDict("Struct", fields, total=False) | None  # type: ignore[operator]
+    if pa.types.is_map(kind):
+        return list[tuple[_python(kind.key_type), _python(kind.item_type)]] | None  # type: ignore[misc]
+    if pa.types.is_list(kind):
+        return list[_python(kind.value_type)] | None  # type: ignore[misc]
+    return next(python for is_it, python in _PLAIN if is_it(kind)) | None
 
 
 _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [

@@ -71,7 +71,7 @@ def hashable(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]  # all other values from Arrow are hashable
 
 
-def pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
+def pairs_of(value: Any) -> Iterable[Any]:
     """Return the pairs of a value for a map: a mapping, or the pairs themselves."""
     return value.items() if isinstance(value, Mapping) else value
 
