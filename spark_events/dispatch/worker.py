@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.calls import linger_of, most_of
@@ -18,10 +18,38 @@ from spark_events.event import Event
 from spark_events.loops import unwind
 from spark_events.reporters.reporter import Reporter
 
-if TYPE_CHECKING:
-    from spark_events.dispatch.delivery import Delivery
-
 _LOG = logging.getLogger(__name__)
+
+
+class EventSource(Protocol):
+    """Source of a worker's events, and receiver of the results."""
+
+    is_durable: bool  # whether undelivered events survive the process
+
+    def describe(self, error: BaseException) -> str:
+        """Return the error as a string, with secrets hidden."""
+
+    def take(self, worker: Worker, most: int) -> list[Event]:
+        """Return the oldest events; an empty list if the worker has been replaced."""
+
+    def is_due(self, worker: Worker) -> bool:
+        """Return whether the worker must send the queued events without further linger."""
+
+    def is_exhausted(self, worker: Worker) -> bool:
+        """Return whether no event remains. If events remain, the source will wake the worker."""
+
+    def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+        """Settle the events in flight as delivered or dropped.
+
+        Args:
+            worker: the calling worker.
+            dropped: the reason for dropping events; None if all were delivered.
+            seconds: how long the delivery took, retries included.
+            count: the number of dropped events; None for all.
+        """
+
+    def note_failure(self, worker: Worker) -> None:
+        """Count a failed attempt."""
 
 
 class Worker:
@@ -35,7 +63,7 @@ class Worker:
         make: creates the reporter; only this worker's thread calls it and uses the result.
         config: batch sizes, timeouts and retry intervals.
         breaker: the circuit breaker, shared with a replacement of this worker.
-        delivery: provides the events and receives the results.
+        source: provides the events and receives the results.
 
     Attributes:
         can_linger: whether events may wait to form a larger batch.
@@ -45,7 +73,7 @@ class Worker:
     """
 
     def __init__(
-        self, name: str, make: Callable[[], Reporter], config: DeliveryConfig, breaker: Breaker, delivery: Delivery
+        self, name: str, make: Callable[[], Reporter], config: DeliveryConfig, breaker: Breaker, source: EventSource
     ) -> None:
         self.name = name
         self.death: str | None = None
@@ -56,14 +84,14 @@ class Worker:
         self.can_linger = config.batch_linger != 0
         # End of the current linger time; None if no event waits, 0.0 if the waiting events exceed one batch.
         self._lingers_until: float | None = None
-        self._delivery = delivery
+        self._source = source
         self._loop = asyncio.new_event_loop()
         # The thread closes its event loop. If a worker never starts, as in `spark-events check`, the loop is closed at
         # exit. Otherwise the garbage collector would close the loop's sockets, and the loop would log an error.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
         self._work = WorkerNotifier(self._loop)
         self.retry_loop = RetryLoop(
-            name, config, breaker, self._work, delivery.describe, lambda: delivery.note_failure(self)
+            name, config, breaker, self._work, source.describe, lambda: source.note_failure(self)
         )
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
@@ -125,7 +153,7 @@ class Worker:
         except BaseException as error:
             # For example, the reporter may have stopped its event loop. Its remaining tasks must deliver nothing more.
             self.retry_loop.abandon()
-            death = self._delivery.describe(error)
+            death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
         # Set this attribute last, because the delivery starts another thread as soon as the attribute is set.
@@ -136,7 +164,7 @@ class Worker:
         # A successful open does not close the breaker, because a reporter that hangs in every batch still opens after
         # each replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
-        if opened is not None and self._delivery.is_durable:
+        if opened is not None and self._source.is_durable:
             # The events stay on disk until the reporter can be opened again. A drain does not wait for these events.
             retry_loop.in_failure = True
             return
@@ -146,14 +174,14 @@ class Worker:
             dropped = await self._report(reporter, events) if opened is None else opened
             # An error raised by `open` may state a number of rejected events; ignore it, because no event was sent.
             rejected = retry_loop.rejected if opened is None else None
-            self._delivery.ack(self, dropped, time.monotonic() - began, rejected)
+            self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
         if not retry_loop.abandoned:
             try:
                 await retry_loop.call_once(reporter.close)
             except Exception as error:
-                _LOG.warning("reporter %s: could not be closed: %s", self.name, self._delivery.describe(error))
+                _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
         # Pass a copy of the list to each attempt, so that a reporter that modifies its list loses no events.
@@ -168,14 +196,14 @@ class Worker:
                 await self._work.wait(left)
                 waited = True
                 continue
-            if events := self._delivery.take(self, self.batch_size):
+            if events := self._source.take(self, self.batch_size):
                 # If more events wait than fit in one batch, send the next batch without a linger time.
-                self._lingers_until = None if self._delivery.is_exhausted(self) else 0.0
+                self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
                     # Let the reporter's other tasks in this event loop run, even if events arrive without a pause.
                     await asyncio.sleep(0)
                 return events
-            if self.retry_loop.abandoned or (self._stopping and self._delivery.is_exhausted(self)):
+            if self.retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
                 return []
             await self._work.wait()
             waited = True
@@ -185,9 +213,9 @@ class Worker:
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         self.can_linger = linger > 0
-        if not linger or self._stopping or self.retry_loop.is_draining or self._delivery.is_exhausted(self):
+        if not linger or self._stopping or self.retry_loop.is_draining or self._source.is_exhausted(self):
             return 0.0
         now = time.monotonic()
         if self._lingers_until is None:
             self._lingers_until = now + linger
-        return 0.0 if self._delivery.is_due(self) else self._lingers_until - now
+        return 0.0 if self._source.is_due(self) else self._lingers_until - now
