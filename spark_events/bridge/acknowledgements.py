@@ -25,19 +25,34 @@ class MessageWriter:
         self._encode = msgspec.json.Encoder().encode
         self._acknowledged = 0
 
-    def acknowledge(self, through: int, sequence: int) -> None:
-        """Acknowledge the records up to ``through``, unless they are; ``sequence`` is the number of the next event."""
+    def acknowledge(self, through: int, sequence: int) -> bool:
+        """Acknowledge the records up to ``through``; ``sequence`` is the number of the next event.
+
+        Returns:
+            Whether a line was sent; False if the records were already acknowledged.
+        """
         with self._lock:
-            if through > self._acknowledged:
-                self._acknowledged = through
-                # For speed, format the line without the JSON encoder: one such line follows every batch.
-                self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
+            if through <= self._acknowledged:
+                return False
+            self._acknowledged = through
+            # For speed, format the line without the JSON encoder: one such line follows every batch.
+            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
+            return True
+
+    def renumber(self, sequence: int) -> None:
+        """Send the number of the next event without acknowledging a further record."""
+        with self._lock:
+            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (self._acknowledged, sequence))
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send any other message; lone surrogates in strings, for example in file names, are replaced."""
         plain_fields = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
             self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")
+
+
+#: The driver receives the next event number at least once per this number of unacknowledged events.
+_STEP = 256
 
 
 class Acknowledgements:
@@ -58,6 +73,7 @@ class Acknowledgements:
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
+        self._sent_sequence = next_sequence
         self._held: int | None = None
         self._answered = 0
 
@@ -82,7 +98,14 @@ class Acknowledgements:
             # Limit the memory used, because a reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
-                    self._next_sequence = self._under_way.popleft()[1]
+                    self._remove_oldest()
+
+    def _remove_oldest(self) -> None:
+        self._next_sequence = self._under_way.popleft()[1]
+        if self._next_sequence - self._sent_sequence >= _STEP:
+            # No record can be acknowledged, but a new sidecar must not use these event numbers again.
+            self._sent_sequence = self._next_sequence
+            self._messages.renumber(self._next_sequence)
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
         """Acknowledge records whose events are settled; thread-safe.
@@ -100,7 +123,8 @@ class Acknowledgements:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
-            self._messages.acknowledge(through, self._next_sequence)
+            if self._messages.acknowledge(through, self._next_sequence):
+                self._sent_sequence = self._next_sequence
             if answered > max(self._answered, through):
                 self._answered = answered
                 self._messages.send("answered", through=answered)

@@ -111,3 +111,13 @@ def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None
     acknowledgements.translated(1_000, 3)
     acknowledgements.complete(lambda: (999, 0))
     assert recording.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
+
+
+def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
+    """Even while a reporter is unavailable, the driver receives event numbers; the next sidecar must not reuse them."""
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 3)
+    for record in range(1, 601):
+        acknowledgements.translated(record, record + 1)
+        # The progress is reported although no record is complete.
+        acknowledgements.complete(lambda: (0, 0))
+    assert recording.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]
