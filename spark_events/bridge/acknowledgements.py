@@ -26,7 +26,10 @@ class MessageWriter:
         self._acknowledged = 0
 
     def acknowledge(self, through: int, sequence: int) -> None:
-        """Acknowledge the records up to ``through``, unless they are; ``sequence`` is the number of the next event."""
+        """Acknowledge the records up to ``through``, if they are not acknowledged yet.
+
+        ``sequence`` is the number of the first event after these records.
+        """
         with self._lock:
             if through > self._acknowledged:
                 self._acknowledged = through
