@@ -62,7 +62,7 @@ class DeliveryProgress(NamedTuple):
 
 
 class Dispatcher:
-    """Dispatcher that enqueues events for every reporter without waiting; only the driver waits.
+    """Dispatcher that enqueues events for every reporter and never waits; only the driver waits.
 
     Args:
         deliveries: one delivery per reporter.

@@ -236,7 +236,7 @@ class Reading:
         try:
             config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
         except ValueError:
-            raise SparkEventsError(f"SOURCE: expected paths and {database_url.allowed}") from None
+            raise SparkEventsError(f"SOURCE: expected a path, {database_url.allowed}") from None
         url = config.url.reveal()
         if url.startswith("sqlite:"):
             path = url.removeprefix("sqlite:///").partition("?")[0]

@@ -164,7 +164,7 @@ def test_unusable_sources_are_reported(capsys: pytest.CaptureFixture[str], tmp_p
         assert message in call.errors, call.errors
         assert len(call.errors.splitlines()) == 1
     call = Call(capsys, "ftp://somewhere/x")
-    assert call.errors.startswith("spark-events: SOURCE: expected paths and sqlite:///")
+    assert call.errors.startswith("spark-events: SOURCE: expected a path, sqlite:///")
     malformed = Call(capsys, "postgresql://a:b@c:port/d")
     assert malformed.errors.startswith("spark-events: SOURCE: url: not a valid URL")
     (tmp_path / "none.db").write_bytes(b"SQLite format 3\0" + bytes(84))

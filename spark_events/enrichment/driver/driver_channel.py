@@ -249,5 +249,5 @@ def may_have_two_results(
         return True
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in {report.stage for report in reports}]
-    # Spark has forgotten a stage that is None.
+    # None means that Spark has forgotten the stage.
     return any(stage is None or stage.currentAttemptId > 0 for stage in stages)

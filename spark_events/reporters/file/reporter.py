@@ -130,7 +130,7 @@ class FileReporter(Reporter):
             # A program that takes no lock, such as logrotate, has already rotated the file.
             return True
         except (OSError, OverflowError, ValueError) as error:
-            # OverflowError and ValueError mean that the clock is outside the range of datetime.
+            # OverflowError and ValueError mean that the time in the new name is outside the range of datetime.
             if not self._cannot_rotate:
                 _LOG.warning(
                     "%s: cannot rotate the file, which has reached its limit; appending to the same file: %s",

@@ -62,7 +62,7 @@ class Archive:
 
         Raises:
             OSError: when the file cannot be renamed.
-            OverflowError, ValueError: when the new file's time is outside the range of datetime.
+            OverflowError, ValueError: when the time in the new name is outside the range of datetime.
         """
         aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
         if last is not None and aside.name <= self._named(last).name:

@@ -26,7 +26,7 @@ public abstract class BusEvent implements SparkListenerEvent {
    *
    * <p>{@code SparkContext.getActive} waits for a lock that {@code SparkContext.getOrCreate} holds while the constructor
    * runs. A constructor that fails waits for the listener thread, so both would wait forever. Therefore the method reads
-   * the field behind {@code getActive}; a build of Spark that lacks the field has no other way.
+   * the field behind {@code getActive}. If a build of Spark lacks the field, the method calls {@code getActive}.
    */
   public static SparkContext activeContext() {
     try {
