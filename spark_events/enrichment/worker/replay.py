@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import threading
 import urllib.parse
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -97,8 +96,6 @@ class Recording:
         self._files = AnswerFiles(root, folder, partition, self._schema)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._early: dict[Chunk, set[int]] = {}
-        self._returned: Counter[Chunk] = Counter()
         self._lock = threading.Lock()
         # Read one batch per file, because all answers together may exceed the capacity of one array.
         self._stored = self._files.read().to_batches()
@@ -142,14 +139,10 @@ class Recording:
             places: the indices of these rows in the chunk.
         """
         with self._lock:
-            done = {*(chunk.known or ()), *self._early.get(chunk, ())}
+            done = {*(chunk.known or ()), *chunk.tag.stored}
             rows = [row for row, place in enumerate(places) if place not in done and row not in failures]
             taken = [array.take(pa.array(rows, pa.int64())) for array in arrays]
             self._add(chunk, [places[row] for row in rows], taken)
-            self._returned[chunk] += len(places)
-            if self._returned[chunk] == len(chunk.rows):
-                self._early.pop(chunk, None)
-                del self._returned[chunk]
             if self._pending_rows >= _FLUSH_ROWS:
                 self._write_pending()
 
@@ -182,8 +175,7 @@ class Recording:
         # Hold the lock for the whole pass, so that a chunk found here is returned to Spark only after the pass.
         with self._lock:
             for chunk, answers in unfinished():
-                early = self._early.setdefault(chunk, set())
-                done = {*(chunk.known or ()), *early}
+                done = {*(chunk.known or ()), *chunk.tag.stored}
                 there = [
                     row
                     for row, answer in enumerate(answers)
@@ -193,7 +185,8 @@ class Recording:
                 fit = [index for index in range(len(there)) if index not in failures]
                 columns = [array.take(pa.array(fit, pa.int64())) for array in arrays]
                 self._add(chunk, [there[index] for index in fit], columns)
-                early.update(there)
+                # Rows that do not fit count too, so that they are not converted again.
+                chunk.tag.stored.update(there)
             self._write_pending()
 
     def _add(self, chunk: Chunk, rows: Sequence[int], arrays: Sequence[pa.Array]) -> None:

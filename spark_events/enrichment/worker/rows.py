@@ -84,11 +84,13 @@ class BatchSlice:
         batch: the rows with all columns.
         start: the index of the first row in its partition.
         answer_keys: the rows' keys in the replay store; empty without a replay store.
+        stored: the indices of the rows whose answers the replay store has received.
     """
 
     batch: pa.RecordBatch
     start: int
     answer_keys: Sequence[str] = ()
+    stored: set[int] = dataclasses.field(default_factory=set)
 
 
 class Rows(Sequence[Any]):
