@@ -53,8 +53,7 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
         raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
     if not inspect.iscoroutinefunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} is not async; expected {wanted}")
-    required, most = _arity(fn)
-    if required > 2 or most < 1:
+    if _hides_context(fn) or not (_accepts(fn, 1) or _accepts(fn, 2)):
         raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; expected {wanted}")
     first, answer = _annotations(fn)
     if not bulk and (_SEVERAL.search(first) or _SEVERAL.search(answer)):
@@ -80,9 +79,8 @@ def _annotations(fn: Callable[..., Any]) -> tuple[str, str]:
 
 def takes_context(fn: Callable[..., Any]) -> bool:
     """Return whether the second argument is ``ctx``: it has no default, or has a name such as ``ctx``."""
-    required, most = _arity(fn)
-    if required == 2 or most < 2:
-        return required == 2
+    if not _accepts(fn, 1) or not _accepts(fn, 2):
+        return _accepts(fn, 2)
     positional = [one for one in inspect.signature(fn).parameters.values() if one.kind in _POSITIONAL]
     return len(positional) > 1 and positional[1].name in _CONTEXT_NAMES
 
@@ -123,22 +121,18 @@ def bare(fn: Any) -> Any:
     return getattr(fn, "__func__", fn)
 
 
-def _arity(fn: Callable[..., Any]) -> tuple[int, float]:
-    """Return the number of required and of accepted positional arguments.
+def _accepts(fn: Callable[..., Any], arguments: int) -> bool:
+    """Return whether a function can be called with this number of positional arguments."""
+    try:
+        inspect.signature(fn).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
 
-    A keyword-only argument that is required, or has a name such as ``ctx``, adds 3 to the first number, so the
-    signature is rejected: the engine passes only positional arguments.
-    """
-    parameters = inspect.signature(fn).parameters.values()
-    positional = [one for one in parameters if one.kind in _POSITIONAL]
-    required = sum(one.default is inspect.Parameter.empty for one in positional)
-    most: float = len(positional)
+
+def _hides_context(fn: Callable[..., Any]) -> bool:
+    """Return whether ``ctx`` is keyword-only; the engine passes only positional arguments."""
     bound = fn.keywords if isinstance(fn, functools.partial) else {}
-    for one in parameters:
-        if one.kind is inspect.Parameter.VAR_POSITIONAL:
-            most = float("inf")
-        elif one.kind is inspect.Parameter.KEYWORD_ONLY and (
-            one.default is inspect.Parameter.empty or (one.name in _CONTEXT_NAMES and one.name not in bound)
-        ):
-            required += 3
-    return required, most
+    parameters = inspect.signature(fn).parameters.values()
+    by_keyword = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY} - set(bound)
+    return not by_keyword.isdisjoint(_CONTEXT_NAMES)
