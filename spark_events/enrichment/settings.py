@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
@@ -439,7 +439,7 @@ class Replay:
         InvalidPlanError: when a value is invalid.
     """
 
-    store: str | None = None
+    store: str | os.PathLike[str] | None = None
     version: str = "1"
     idempotency_cols: str | Sequence[str] | None = None
     query: str | None = None
@@ -447,10 +447,8 @@ class Replay:
 
     def __post_init__(self) -> None:
         if self.store is not None:
-            given: object = self.store
-            store = str(given) if isinstance(given, PurePath) else self.store
+            store = os.fspath(self.store) if isinstance(self.store, os.PathLike) else self.store
             text("Replay.store", store, "the path or URI of a directory that all executors can reach")
-            object.__setattr__(self, "store", store)
         text("Replay.version", self.version, "a non-empty string, such as '1'")
         if self.store is None and self.version != "1":
             refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")

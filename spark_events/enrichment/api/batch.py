@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -99,9 +100,12 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     return settled.select(*own, *answers), None
 
 
-def _store(request: Request, batch: MicroBatch, root: str | None, version: str) -> ReplayStore | None:
+def _store(
+    request: Request, batch: MicroBatch, root: str | os.PathLike[str] | None, version: str
+) -> ReplayStore | None:
     if root is None:
         return None
+    root = os.fspath(root)
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
             "Replay.store needs the query and batch of its answers: outside of a stream, pass Replay.query and batch_id"

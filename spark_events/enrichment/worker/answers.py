@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -49,9 +49,11 @@ def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
     if not isinstance(value, Collection):
         return value
     # Use a list of pairs, because a dictionary cannot be a key of another dictionary.
+    pairs: Iterable[Any] = pairs_of(value)
+    # Leave other pairs, such as lists, unchanged, because Arrow rejects them.
     return [
         (turned(key, pair[0]), turned(item, pair[1])) if isinstance(pair, tuple) and len(pair) == 2 else pair
-        for pair in pairs_of(value)
+        for pair in pairs
     ]
 
 

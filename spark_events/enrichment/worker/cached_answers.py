@@ -63,17 +63,22 @@ class AnswerCodec:
         return answer
 
 
+#: As a value of type Any, because type checkers know only classes whose fields are literals.
+_dictionary: Any = TypedDict
+
+
 def _python(kind: pa.DataType) -> Any:
     """Return the Python type of the values of an Arrow type, as a union with None."""
     if pa.types.is_struct(kind):
         # A struct of an answer may lack fields, whose values are then null.
-        fields = {field.name: _python(field.type) for field in kind}
-        return TypedDict("Struct", fields, total=False) | None  # type: ignore[operator]
-    if pa.types.is_map(kind):
-        return list[tuple[_python(kind.key_type), _python(kind.item_type)]] | None  # type: ignore[misc]
-    if pa.types.is_list(kind):
-        return list[_python(kind.value_type)] | None  # type: ignore[misc]
-    return next(python for is_it, python in _PLAIN if is_it(kind)) | None
+        made: Any = _dictionary("made", {field.name: _python(field.type) for field in kind}, total=False)
+    elif pa.types.is_map(kind):
+        made = list[tuple[_python(kind.key_type), _python(kind.item_type)]]  # type: ignore[misc]
+    elif pa.types.is_list(kind):
+        made = list[_python(kind.value_type)]  # type: ignore[misc]
+    else:
+        made = next(python for is_it, python in _PLAIN if is_it(kind))
+    return made | None
 
 
 _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [
