@@ -243,6 +243,10 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
             f"'s' is {pa.map_(pa.struct([('x', pa.int32())]), pa.int32())}", "list with a duplicate key",
         ),
         (
+            pa.map_(pa.string(), pa.struct([("x", pa.int32())])), [["a", {"x": 1}]],
+            f"'s' is {pa.map_(pa.string(), pa.struct([('x', pa.int32())]))}", "list",
+        ),
+        (
             pa.struct([("x", pa.int32())]), {"x": 1, "z": SECRET},
             "'s' is struct<x: int32>", "a mapping with 'z', which it does not have",
         ),
