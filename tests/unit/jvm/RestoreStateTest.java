@@ -105,18 +105,25 @@ final class RestoreStateTest {
     is(restored.get(0) + " " + restored.get(1) + " " + restored.size(), "query_started job_start 2000");
   }
 
-  /** The large progress of an ended run is removed, even if it arrives late; a small progress is kept. */
+  /** Ended runs together keep a limited number of bytes; the run that ended last is kept whatever its size. */
   @Test
-  void endedRunsKeepNoLargeProgress() throws Exception {
+  void endedRunsAreLimitedInBytes() throws Exception {
     HandoffQueue queue = new HandoffQueue(10);
-    UUID large = new UUID(0, 1);
-    happens(queue, started(large), StreamingRecordsTest.progress(large, 100_000));
-    is(restored(queue), "[query_started, query_progress]");
-    happens(queue, terminated(large), StreamingRecordsTest.progress(large, 100_000));
-    is(restored(queue), "[query_started, query_terminated]");
-    UUID small = new UUID(0, 2);
-    happens(queue, started(small), StreamingRecordsTest.progress(small, 100), terminated(small));
-    is(restored(queue), "[query_started, query_terminated, query_started, query_progress, query_terminated]");
+    happens(queue, application(), started(new UUID(1, 1)), StreamingRecordsTest.progress(new UUID(1, 1), 100_000));
+    for (int i = 0; i < 200; i++) {
+      UUID run = new UUID(0, i);
+      happens(queue, started(run), StreamingRecordsTest.progress(run, 60_000), terminated(run));
+    }
+    long bytes = 0;
+    for (Record record : queue.rewind()) {
+      bytes += record.size();
+    }
+    is(bytes > 3_000_000 && bytes < 5_000_000, true);
+    is(restored(queue).subList(0, 4), "[application_start, query_started, query_progress, query_started]");
+    UUID large = new UUID(0, 200);
+    happens(queue, started(large), StreamingRecordsTest.progress(large, 6_000_000), terminated(large));
+    String kinds = "application_start, query_started, query_progress, query_started, query_progress, query_terminated";
+    is(restored(queue), "[" + kinds + "]");
   }
 
   /** The query that ended last is kept, even if running queries and jobs must be removed. */

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.EnumMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,11 +19,8 @@ import java.util.Map;
 public final class RestoreState {
   /** Maximum number of subjects. Above it, the least recently updated subject of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
-  /**
-   * Maximum size of a record of an ended run, in bytes, except the record of its end. The last progress of an ended run
-   * matters only until the query's next run commits a batch.
-   */
-  private static final int LARGEST_OF_ENDED = 8 * 1024;
+  /** Maximum size of the records of all ended runs together, in bytes, except the run that ended last. */
+  private static final long MOST_OF_ENDED = 4 << 20;
 
   /**
    * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
@@ -55,10 +53,10 @@ public final class RestoreState {
       for (Record other : all) {
         lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
       }
-      if (lowest == Record.Rank.OVER) {
-        all.removeIf(other -> other.change.rank != Record.Rank.OVER && other.size() > LARGEST_OF_ENDED);
-      }
       put(lowest, change.subject, all);
+      if (lowest == Record.Rank.OVER) {
+        trimEnded();
+      }
     } else if (change.rank == null && known == null) {
       // Keep the subject without records, so that its start record is skipped if it arrives later.
       put(Record.Rank.OVER, change.subject, new ArrayList<>());
@@ -107,6 +105,28 @@ public final class RestoreState {
         }
       }
     }
+  }
+
+  /** Removes the least recently updated ended runs beyond {@link #MOST_OF_ENDED}. */
+  private void trimEnded() {
+    Collection<List<Record>> ended = subjects.get(Record.Rank.OVER).values();
+    long size = 0;
+    for (List<Record> run : ended) {
+      size += sizeOf(run);
+    }
+    Iterator<List<Record>> oldest = ended.iterator();
+    while (size > MOST_OF_ENDED && ended.size() > 1) {
+      size -= sizeOf(oldest.next());
+      oldest.remove();
+    }
+  }
+
+  private static long sizeOf(List<Record> records) {
+    long size = 0;
+    for (Record record : records) {
+      size += record.size();
+    }
+    return size;
   }
 
   /**
