@@ -9,10 +9,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Predicate;
 import org.apache.spark.ExecutorLostFailure;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
 
 /**
@@ -31,18 +33,6 @@ public final class RunningWork {
    */
   private static final int MOST_TASKS = 65_536;
 
-  private static final class Task {
-    final TaskInfo info;
-    final int stage;
-    final int attempt;
-
-    Task(TaskInfo info, int stage, int attempt) {
-      this.info = info;
-      this.stage = stage;
-      this.attempt = attempt;
-    }
-  }
-
   private static final class Executor {
     final String host;
     final int cores;
@@ -58,7 +48,8 @@ public final class RunningWork {
   private final Stages stages;
   private final JobProperties properties;
   private final ApplicationTotals totals;
-  private final Map<Long, Task> running = new BoundedMap<>(MOST_TASKS);
+  /** Start events of the running tasks, by task id. */
+  private final Map<Long, SparkListenerTaskStart> running = new BoundedMap<>(MOST_TASKS);
   /** Time at which the last running task ended. */
   private long idleSince;
   private final Map<String, Executor> executors = new HashMap<>();
@@ -69,8 +60,8 @@ public final class RunningWork {
     this.properties = properties;
   }
 
-  void started(int stage, int attempt, TaskInfo task) {
-    running.put(task.taskId(), new Task(task, stage, attempt));
+  void started(SparkListenerTaskStart event) {
+    running.put(event.taskInfo().taskId(), event);
   }
 
   void ended(int stage, TaskInfo task, TaskEndReason reason) {
@@ -109,12 +100,9 @@ public final class RunningWork {
     totals.cores(cores(), event.time());
     String host = known == null ? null : known.host;
     List<Integer> lost = known == null ? new ArrayList<>() : known.lost;
-    for (Task task : running.values()) {
-      if (id.equals(task.info.executorId())) {
-        lost.add(task.stage);
-      }
-    }
-    if (running.values().removeIf(task -> id.equals(task.info.executorId())) && running.isEmpty()) {
+    Predicate<SparkListenerTaskStart> runsHere = task -> id.equals(task.taskInfo().executorId());
+    running.values().stream().filter(runsHere).forEach(task -> lost.add(task.stageId()));
+    if (running.values().removeIf(runsHere) && running.isEmpty()) {
       idleSince = Math.max(idleSince, event.time());
     }
     long time = event.time();
@@ -132,9 +120,9 @@ public final class RunningWork {
    */
   public Record.Body snapshot(Set<Integer> active) {
     Map<Long, TaskInfo> longest = new HashMap<>();
-    for (Task task : running.values()) {
-      Long key = Stages.key(task.stage, task.attempt);
-      longest.merge(key, task.info, (one, other) -> one.launchTime() <= other.launchTime() ? one : other);
+    for (SparkListenerTaskStart task : running.values()) {
+      Long key = Stages.key(task.stageId(), task.stageAttemptId());
+      longest.merge(key, task.taskInfo(), (one, other) -> one.launchTime() <= other.launchTime() ? one : other);
     }
     List<Map<String, Object>> rows = new ArrayList<>();
     List<String[]> selected = new ArrayList<>();

@@ -59,7 +59,7 @@ public final class StageRecords {
 
   public void taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
-    work.started(event.stageId(), event.stageAttemptId(), task);
+    work.started(event);
     stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime());
   }
 
