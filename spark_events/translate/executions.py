@@ -35,6 +35,10 @@ class Executions:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""
         return self._known.get(str(execution_id), {})
 
+    def description(self, execution_id: object) -> str:
+        """Return the description of an execution, for example its call site; empty if it is unknown."""
+        return str(self.attributes(execution_id).get("spark.sql.description", ""))
+
 
 def _listed(names: list[str]) -> str | None:
     return msgspec.json.encode(names).decode() if names else None

@@ -11,7 +11,7 @@ from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries, Run
 
-__all__ = ["Origin", "without_reflection"]
+__all__ = ["Origin", "bracketed", "in_brackets", "user_call_site"]
 
 _DESCRIPTION_LIMIT = 120
 #: Local properties that become attributes, and the names of these attributes.
@@ -26,24 +26,33 @@ _CARRIED = (
 #: Call site that Spark records for DataFrame calls from Python. Py4J calls Spark through the JDK's reflection, so the
 #: call site names no user code.
 _REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor)\.java:-?\d+$")
+#: Call site of the stages that adaptive execution submits in a thread of Spark.
+_SPARKS_THREAD = re.compile(r"^\$anonfun\$withThreadLocalCaptured\$\d+ at (?:CompletableFuture|FutureTask)\.java:\d+$")
 
 
 @functools.lru_cache(maxsize=256)
-def without_reflection(call_site: str) -> str:
-    """Shorten a call site that names no user code to its method.
+def user_call_site(call_site: str) -> str:
+    """Return the part of a call site that a user knows.
 
-    For example, ``csv at NativeMethodAccessorImpl.java:0`` becomes ``csv``.
+    For example, ``csv at NativeMethodAccessorImpl.java:0`` becomes ``csv``. The call site of a thread of Spark becomes
+    an empty string.
     """
-    return _REFLECTION.sub("", call_site)
+    return _SPARKS_THREAD.sub("", _REFLECTION.sub("", call_site))
+
+
+def in_brackets(stage_name: str) -> str:
+    """Return a stage's name in square brackets; empty if Spark named the stage after its own thread."""
+    name = user_call_site(stage_name)
+    return f" [{name}]" if name else ""
 
 
 @functools.lru_cache(maxsize=256)
-def _bracketed(description: str) -> str:
+def bracketed(description: str) -> str:
     """Return the description on one line, in brackets.
 
     The result is cached, because an application has few different descriptions.
     """
-    line = " ".join(without_reflection(description).split())[:_DESCRIPTION_LIMIT]
+    line = " ".join(user_call_site(description).split())[:_DESCRIPTION_LIMIT]
     return f" ({line})" if line else ""
 
 
@@ -107,7 +116,11 @@ class Origin:
         if self._batch is not None:
             title = self._run.title if self._run is not None else self._properties["sql.streaming.queryId"][:8]
             return f" (query '{title}', batch {self._batch})"
-        return _bracketed(self._properties.get("spark.job.description") or self._properties.get("callSite.short") or "")
+        properties = self._properties
+        given = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
+        if given or self._executions is None:
+            return given
+        return bracketed(self._executions.description(properties.get("spark.sql.execution.id")))
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:

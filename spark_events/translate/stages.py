@@ -10,9 +10,10 @@ from spark_events.event import Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure
+from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.origin import Origin, without_reflection
+from spark_events.translate.origin import Origin, bracketed, in_brackets, user_call_site
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stages import StageSummaries
@@ -48,8 +49,11 @@ _SENTENCES_OF_ONE = {
 
 
 class _StageAttempt:
-    def __init__(self, name: str, origin: Origin, submitted: int = 0, is_alone: bool = False) -> None:
+    def __init__(
+        self, name: str, origin: Origin, submitted: int = 0, is_alone: bool = False, description: str = ""
+    ) -> None:
         self.name = name
+        self._description = description
         self.origin = origin
         self.submitted = submitted
         #: Whether no other attempt has run at the same time; False if unknown.
@@ -79,7 +83,8 @@ class _StageAttempt:
     @property
     def clause(self) -> str:
         """Origin of the stage; empty if the stage's name already contains the origin."""
-        return "" if without_reflection(self.name) in self.origin.clause else self.origin.clause
+        clause, name = self.origin.clause or bracketed(self._description), user_call_site(self.name)
+        return "" if name and name in clause else clause
 
 
 class Stages:
@@ -91,6 +96,7 @@ class Stages:
         executors: the removed executors.
         streaming: whether stages of micro-batches are reported even if they do not fail.
         summaries: summarizes the tasks of an attempt.
+        executions: describes the SQL execution that a stage belongs to.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class Stages:
         executors: Executors,
         streaming: bool,
         summaries: StageSummaries,
+        executions: Executions,
     ) -> None:
         self.illegal = 0
         self._queries = queries
@@ -107,6 +114,7 @@ class Stages:
         self._executors = executors
         self._streaming = streaming
         self._summaries = summaries
+        self._executions = executions
         self._running: Bounded[tuple[int, int], _StageAttempt] = Bounded(_RUNNING)
         self._over: Bounded[tuple[int, int], None] = Bounded(_REMEMBERED)
         self._failures: Bounded[int, int] = Bounded(_REMEMBERED)
@@ -120,7 +128,8 @@ class Stages:
         for other in self._running.values():
             other.is_alone = False
         origin = Origin(record.properties, self._queries)
-        self._running[key] = _StageAttempt(record.name, origin, record.time, is_alone=not self._running)
+        description = self._executions.description(origin.execution_id)
+        self._running[key] = _StageAttempt(record.name, origin, record.time, not self._running, description)
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """Report a change of status that the shim derived from the tasks it counted."""
@@ -229,4 +238,4 @@ def _is_collateral(record: StageCompleted, reason: str) -> bool:
 
 def _name(stage_id: int, attempt: int, name: str) -> str:
     again = f", attempt {attempt}" if attempt else ""
-    return f"stage {stage_id}{again} [{without_reflection(name)}]"
+    return f"stage {stage_id}{again}{in_brackets(name)}"

@@ -138,7 +138,7 @@ class Translator:
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
-        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages)
+        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages, executions)
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
         self._links = Links(config.link)
         self._recoveries = Recoveries()

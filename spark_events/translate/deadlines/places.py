@@ -14,6 +14,7 @@ from typing import NamedTuple
 from spark_events.bridge.records import PythonFrame, QueryThread, RunningStage
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import counted, lasting
+from spark_events.translate.origin import in_brackets
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Place", "attributes_of", "longest", "place_of", "tasks_of"]
@@ -117,7 +118,9 @@ def tasks_of(stages: Sequence[RunningStage], now: int) -> str:
 
 def _tasks_of_one(stage: RunningStage, now: int) -> str:
     waiting = max(0, stage.tasks - stage.running - stage.finished)
-    text = f"stage {stage.stage_id} [{stage.name}] has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
+    text = (
+        f"stage {stage.stage_id}{in_brackets(stage.name)} has {stage.finished:,} of {counted(stage.tasks, 'task')} done"
+    )
     text += f", {stage.running:,} running, {waiting:,} waiting"
     if (task := stage.longest) is not None:
         text += f"; task {task.task} on executor {task.executor} ({task.host}) has been running for"

@@ -11,7 +11,7 @@ from spark_events.translate.bounded import Bounded
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
-from spark_events.translate.origin import Origin
+from spark_events.translate.origin import Origin, in_brackets
 from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
@@ -206,7 +206,7 @@ class StageDeadline:
 
     def _title(self, stage: RunningStage) -> str:
         clause = Origin(stage.properties, self._queries).clause
-        return f"Stage {stage.stage_id} [{stage.name}]{'' if stage.name in clause else clause}"
+        return f"Stage {stage.stage_id}{in_brackets(stage.name)}{'' if stage.name in clause else clause}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
         origin = Origin(stage.properties, self._queries)

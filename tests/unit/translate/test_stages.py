@@ -66,6 +66,26 @@ def test_py4j_s_reflection_is_not_shown_as_the_stage_s_place(name: str, shown: s
     assert event.attributes["spark.stage.name"] == name
 
 
+@pytest.mark.parametrize("thread", ["CompletableFuture.java:1768", "FutureTask.java:264"])
+@pytest.mark.parametrize(
+    ("described", "shown"),
+    [("count at NativeMethodAccessorImpl.java:0", " (count)"), ("save at etl.py:9", " (save at etl.py:9)"), (None, "")],
+)
+def test_a_stage_of_adaptive_execution_has_the_name_of_its_sql_execution(
+    thread: str, described: str | None, shown: str
+) -> None:
+    """If Spark names a stage after its own thread, job and stage have the description of their SQL execution."""
+    properties = {"spark.sql.execution.id": "7"}
+    name = f"$anonfun$withThreadLocalCaptured$1 at {thread}"
+    begun = {"kind": "sql_execution_start", "execution_id": 7, "time": START, "description": described}
+    job = {"kind": "job_start", "job_id": 4, "time": START, "properties": properties}
+    stage = {**submitted(), "name": name, "properties": properties}
+    started, failed = translate(begun, job, stage, {**completed(FETCH), "name": name})
+    assert started.body.endswith(f"ob 4{shown} started")
+    assert failed.body.startswith(f"Stage 3 failed{shown} and will be retried")
+    assert failed.attributes["spark.stage.name"] == name
+
+
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_spark_s_setting_limits_the_attempts(most: int) -> None:
     """The setting ``spark.stage.maxConsecutiveAttempts`` determines which failure of a stage is the last."""
