@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
-from spark_events.event import Severity
+from spark_events.event import AttributeValue, Severity
 from spark_events.translate.bounded import Bounded
 from spark_events.translate.draft import Draft, capitalized
-from spark_events.translate.entities import failure, status_change
+from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
@@ -165,5 +165,10 @@ def _name(job_id: int, origin: Origin) -> str:
 
 
 def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
-    details = {"spark.job.id": job_id, **origin.attributes}
-    return status_change("job", (job_id, new), (old, new), body, severity, at, details)
+    # This function runs for every job, so it copies the attributes only once, unlike `status_change`.
+    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
+    if old is not None:
+        attributes["spark.status.old"] = old
+    attributes["spark.status.new"] = new
+    attributes.update(origin.attributes)
+    return Draft("JobStatusChangeEvent", "spark.job", ("job", job_id, new), body, severity, at, attributes)

@@ -118,9 +118,10 @@ class Origin:
             return f" (query '{title}', batch {self._batch})"
         properties = self._properties
         given = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
-        if given or self._executions is None:
+        execution = properties.get("spark.sql.execution.id")
+        if given or execution is None or self._executions is None:
             return given
-        return bracketed(self._executions.description(properties.get("spark.sql.execution.id")))
+        return bracketed(self._executions.description(execution))
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
