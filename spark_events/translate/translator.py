@@ -194,8 +194,12 @@ class Translator:
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event; do not acknowledge this record yet."""
-        held = (self._streams.held_record, self._sql.held_record, self._incidents.held_record)
-        return min((record for record in held if record is not None), default=None)
+        # This property is read for every record, and a loop is faster than `min`.
+        oldest = self._streams.held_record
+        for record in (self._sql.held_record, self._incidents.held_record):
+            if record is not None and (oldest is None or record < oldest):
+                oldest = record
+        return oldest
 
     @property
     def knows_application(self) -> bool:
