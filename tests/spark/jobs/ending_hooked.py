@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from typing import Any
 
 from control import FOLDER
 from pyspark.sql import SparkSession
@@ -17,7 +18,10 @@ if way == "configure":
 else:
     spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
     spark_events.start(spark, audit, settings={"shutdown.timeout": "1min"})
-assert spark.range(3).count() == 3
+java: Any = spark.sparkContext._jsc
+jvm: Any = spark._jvm
+# This job needs no SQL, whose start would take longer than the job.
+assert java.parallelize(jvm.java.util.ArrayList([1, 2, 3])).count() == 3
 
 
 def fail() -> None:
