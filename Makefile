@@ -19,8 +19,12 @@ help: ## list the targets
 setup: ## install missing tools and build the jar; does nothing if all is up to date
 	@bash .ci/setup
 
-environments: setup ## set up the other Spark versions as well
-	@bash .ci/setup $(filter-out newest,$(MATRIX))
+# Environments are independent of each other, so `make -j` builds them in parallel.
+OTHERS = $(addprefix environment-,$(filter-out newest,$(MATRIX)))
+.PHONY: $(OTHERS)
+environments: setup $(OTHERS) ## set up the other Spark versions as well
+$(OTHERS): environment-%:
+	@bash .ci/setup $*
 
 jar: setup ## compile the Java shim if its sources changed
 	@.venv/bin/python jvm-shim/build.py --check
