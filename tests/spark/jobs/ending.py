@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from control import FOLDER, announce, received
+from control import FOLDER, announce, count, received
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -21,23 +21,17 @@ for setting in sys.argv[3:]:
 context = SparkContext(conf=conf)
 java: Any = context._jsc
 jvm: Any = context._jvm
-
-
-def count() -> int:
-    return int(java.parallelize(jvm.java.util.ArrayList([1, 2, 3])).count())
-
-
-assert count() == 3
+assert count(context) == 3
 announce("counted")
 if how == "wait":
     while not received("stop"):
-        count()
+        count(context)
         time.sleep(0.05)  # an interval between jobs, which leaves the processor to other tests
 if how == "be-stopped":
     # Run no job here: Spark does not always stop a running job when the context stops.
     while not java.sc().isStopped():
         time.sleep(0.02)
-    count()
+    count(context)
 if how == "with":
     with SparkSession(context):
         raise ValueError("raised in a with block")
