@@ -93,7 +93,7 @@ screenshots: browser ## make the screenshots of the documentation site and of RE
 # for other processes. The order of the files is that of tests/order.py, which also requires that tests with Spark are in
 # SPARK_TESTS.
 WORKERS ?= 6
-SPARK_WORKERS ?= 3
+SPARK_WORKERS ?= 4
 DISTRIBUTED = -q --dist loadfile --no-loadscope-reorder
 SPARK_TESTS = tests/spark tests/faults
 
