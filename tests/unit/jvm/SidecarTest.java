@@ -272,6 +272,7 @@ final class SidecarTest {
               messages.receive(message("ack", "through", 1));
             });
     is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
+    is(barrier.isAnswered(1), true);
     is(logged.get(0).startsWith("WARN spark-events: cannot read a message of the sidecar"), true);
     is(logged.get(0).contains("through=one"), true);
   }

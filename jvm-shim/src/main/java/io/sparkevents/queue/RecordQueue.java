@@ -99,7 +99,7 @@ public final class RecordQueue {
     }
     waitingOf(record).addLast(record);
     waitingBytes += record.size();
-    wasNearlyFull = wasNearlyFull || 10L * (size() - sent.records.size()) >= 9L * capacity;
+    wasNearlyFull = wasNearlyFull || 10L * (waiting() + writing.size()) >= 9L * capacity;
     unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
     if (asleep || awaited) {
       notifyAll();
@@ -113,8 +113,11 @@ public final class RecordQueue {
   }
 
   private boolean hasUnread() {
+    if (waiting() > 0) {
+      return true;
+    }
     Record newest = writing.isEmpty() ? sent.records.peekLast() : writing.peekLast();
-    return hasPending() || (newest != null && newest.seq() > readThrough);
+    return newest != null && newest.seq() > readThrough;
   }
 
   private ArrayDeque<Record> waitingOf(Record record) {
@@ -125,8 +128,8 @@ public final class RecordQueue {
   private boolean makeRoomFor(Record record) {
     // A record that exceeds the limit alone must not displace other records, such as failures.
     boolean hasRoom =
-        record.size() <= 2 * mostBytes && (size() < capacity || sent.evict() || dropLowest(record.priority));
-    while (hasRoom && record.size() > 0 && hasPending() && waitingBytes + record.size() > 2 * mostBytes) {
+        record.size() <= 2 * mostBytes && (held() < capacity || sent.evict() || dropLowest(record.priority));
+    while (hasRoom && record.size() > 0 && waiting() > 0 && waitingBytes + record.size() > 2 * mostBytes) {
       hasRoom = dropLowest(record.priority);
     }
     return hasRoom;
@@ -180,8 +183,8 @@ public final class RecordQueue {
 
   /** If an account of the drops is due and fits, enqueues it. */
   private boolean addAccount(boolean last) {
-    boolean isDue = !closed && !drops.unreported.isEmpty() && drops.isDue(last && !hasPending());
-    if (!isDue || (size() >= capacity && !sent.evict())) {
+    boolean isDue = !closed && !drops.unreported.isEmpty() && drops.isDue(last && waiting() == 0);
+    if (!isDue || (held() >= capacity && !sent.evict())) {
       return false;
     }
     Record account = drops.account();
@@ -214,17 +217,17 @@ public final class RecordQueue {
     if (!writing.isEmpty()) {
       written();
     }
-    if (!hasPending()) {
+    if (waiting() == 0) {
       notifyAll();
       asleep = pollsLeft == 0;
       long longest = asleep ? millis : Math.min(POLL_MILLIS, millis);
-      await(() -> woken || finishing || closed || hasPending(), longest);
+      await(() -> woken || finishing || closed || waiting() > 0, longest);
       asleep = false;
       pollsLeft = Math.max(0, pollsLeft - 1);
     }
     woken = false;
     addAccount(finishing);
-    while (next.size() < batch && hasPending()) {
+    while (next.size() < batch && waiting() > 0) {
       next.add(takeOldest());
       pollsLeft = POLLS;
     }
@@ -237,7 +240,7 @@ public final class RecordQueue {
   private void written() {
     sent.addAll(writing);
     boolean makesRoom = true;
-    while (makesRoom && (sent.bytes > mostBytes || size() > capacity - capacity / RESERVE)) {
+    while (makesRoom && (sent.bytes > mostBytes || held() > capacity - capacity / RESERVE)) {
       makesRoom = sent.evict();
     }
   }
@@ -260,7 +263,7 @@ public final class RecordQueue {
 
   /** Whether records wait to be taken. */
   public synchronized boolean hasPending() {
-    return !routine.isEmpty() || !lifecycle.isEmpty();
+    return waiting() > 0;
   }
 
   /** Removes all records up to {@code seq}, because the sidecar has delivered, spooled or counted their events. */
@@ -289,7 +292,7 @@ public final class RecordQueue {
 
   /** Waits up to {@code millis} until all records are in the pipe. */
   public synchronized void awaitWritten(long millis) throws InterruptedException {
-    await(() -> (writing.isEmpty() && !hasPending()) || closed, millis);
+    await(() -> writing.size() + waiting() == 0 || closed, millis);
   }
 
   private void await(BooleanSupplier condition, long millis) throws InterruptedException {
@@ -302,7 +305,7 @@ public final class RecordQueue {
 
   /** Whether all records are acknowledged, so that a new sidecar would receive no record. */
   public synchronized boolean isAcknowledgedEntirely() {
-    return size() == 0;
+    return held() == 0;
   }
 
   /** Requeues the records in flight for a new sidecar; returns the restore state to send first. */
@@ -332,7 +335,7 @@ public final class RecordQueue {
 
   /** Whether all records have been taken and the queue accepts no more records. */
   public synchronized boolean isFinished() {
-    return finishing && !hasPending();
+    return finishing && waiting() == 0;
   }
 
   public synchronized boolean isClosed() {
@@ -350,7 +353,7 @@ public final class RecordQueue {
     closed = true;
     unconfirmed += writing.size() + sent.close();
     writing.clear();
-    while (hasPending()) {
+    while (waiting() > 0) {
       drop(takeOldest());
     }
     writing.clear();
@@ -358,7 +361,15 @@ public final class RecordQueue {
   }
 
   public synchronized int size() {
-    return routine.size() + lifecycle.size() + writing.size() + sent.records.size();
+    return held();
+  }
+
+  private int held() {
+    return waiting() + writing.size() + sent.records.size();
+  }
+
+  private int waiting() {
+    return routine.size() + lifecycle.size();
   }
 
   /** Returns the number of records that are known to be lost. */

@@ -77,6 +77,7 @@ public final class SidecarMessages {
         break;
       case "ack":
         nextSequence = number(answer, "sequence");
+        // Make room first, because the answer lets the listener thread offer its next record.
         queue.acknowledge(number(answer, "through"));
         barrier.answered(number(answer, "through"));
         break;
