@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from benchmarks.enrichment import ideal_seconds
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
@@ -42,8 +43,12 @@ async def _even(row: int) -> int:
 
 
 async def _heavy_tail(row: int) -> int:
-    await asyncio.sleep(_TAIL if row % _TAIL_EVERY == 0 else _REST)
+    await asyncio.sleep(_tail_of(row))
     return row
+
+
+def _tail_of(row: int) -> float:
+    return _TAIL if row % _TAIL_EVERY == 0 else _REST
 
 
 async def _large(row: int) -> bytes:
@@ -82,7 +87,6 @@ def _run(case: _Case, *, ordered: bool) -> tuple[float, int]:
 def run() -> None:
     """For each case, print the ratio of the ordered to the unordered duration, and the rows that both variants hold."""
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; {_IN_FLIGHT} calls in flight")
-    mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
     for name, case in _CASES.items():
         runs: dict[bool, list[tuple[float, int]]] = {True: [], False: []}
         for number in range(_ROUNDS):
@@ -91,7 +95,8 @@ def run() -> None:
         seconds = {ordered: [took for took, _ in some] for ordered, some in runs.items()}
         held = {ordered: max(rows for _, rows in some) for ordered, some in runs.items()}
         ratios = [slow / fast for slow, fast in zip(seconds[True], seconds[False], strict=True)]
-        limit = case.rows * (_REST if case.fn is _even else mean) / _IN_FLIGHT
+        latencies = [_REST if case.fn is _even else _tail_of(row) for row in range(case.rows)]
+        limit = ideal_seconds(latencies, _IN_FLIGHT)
         print(
             f"{name}: ordered takes {statistics.median(ratios):.2f} times unordered ({min(ratios):.2f} to"
             f" {max(ratios):.2f}); {statistics.median(seconds[True]) / limit:.2f} and"

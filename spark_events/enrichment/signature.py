@@ -21,7 +21,8 @@ _SINGLE = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:Row|dict|Dict|Mapping)\b")
 
 def name_of(fn: Callable[..., Any]) -> str:
     """Return the name, file and line of a function, for messages."""
-    inner = bare(fn)
+    # A decorator such as contextlib.asynccontextmanager returns a function of another file.
+    inner = inspect.unwrap(bare(fn))
     code = getattr(inner, "__code__", None)
     name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
@@ -52,7 +53,8 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
     if not inspect.iscoroutinefunction(inner):
-        raise InvalidPlanError(f"{name_of(fn)} is not async; expected {wanted}")
+        which = "has a decorator that is" if hasattr(inner, "__wrapped__") else "is"
+        raise InvalidPlanError(f"{name_of(fn)} {which} not async; expected {wanted}")
     if _hides_context(fn) or not (_accepts(fn, 1) or _accepts(fn, 2)):
         raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; expected {wanted}")
     first, answer = _annotations(fn)

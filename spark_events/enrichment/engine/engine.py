@@ -196,7 +196,8 @@ class Engine:
             elif room and waiting <= low:
                 more = self._pull(loop, pool, chunks)
             else:
-                if more and buffer.is_full:
+                pool.is_full = more and buffer.is_full
+                if pool.is_full:
                     # The buffer is full, so no new rows can complete a partial call: start the partial calls now.
                     loop.call_soon_threadsafe(self._guarded, pool.flush)
                 self._await_news()
@@ -206,6 +207,7 @@ class Engine:
         if chunk is None:
             loop.call_soon_threadsafe(self._guarded, pool.flush)
             return False
+        pool.is_full = False
         batch = RowBatch(chunk, time.monotonic(), self._buffer)
         self._held.batches.append(batch)
         self._counts.rows += len(batch.rows)

@@ -70,6 +70,7 @@ class Pool:
         sharing: selects the rows that need a call; None: all rows need a call.
         stopping: whether no further call may start.
         admitted: the number of admitted rows.
+        is_full: whether rows wait for room in the buffer; the caller's thread changes it.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Pool:
     ) -> None:
         self.feed: Feed = InOrder(self.look_at_store)
         self.sharing: Sharing | None = None
-        self.stopping = False
+        self.stopping = self.is_full = False
         self.admitted = 0
         self._window = attempts.window
         #: Number of workers that must end, because the window allows fewer workers.
@@ -232,7 +233,7 @@ class Pool:
         if len(self._slots) > counts.flying and self._admission.delay:
             cause = self._admission.delay
         elif len(self._slots) < self._window.size:
-            cause = "upstream"
+            cause = "buffer" if self.is_full else "upstream"
         elif self._window.is_instant:
             cause = "processor"
         else:

@@ -165,7 +165,7 @@ def counted(counts: EngineCounts, hot: Sequence[tuple[Hashable, int]]) -> dict[s
     bucket, ``failures`` the rows by type, ``kinds`` the rows by kind, ``blocked`` the seconds by line of source code,
     and ``hot_keys`` the rows by the key's ``repr``. ``limited`` contains the seconds by the cause that limited the
     calls in flight: the destination (``service``), the user's ``rate_limit``, ``budget``, ``max_in_flight`` or
-    ``max_in_flight_job``, too few rows (``upstream``), or the CPU of this process (``processor``).
+    ``max_in_flight_job``, a full ``buffer``, too few rows (``upstream``), or the CPU of this process (``processor``).
     """
     attempts = counts.begun
     return {

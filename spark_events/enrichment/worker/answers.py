@@ -121,7 +121,7 @@ class AnswerWriter:
             # If a failure is found in a later column, the earlier columns still have the row's values; replace them
             # with None.
             cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
-            arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
+            arrays = [array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
         return arrays, failures
 
     def misfit(self, answer: Any) -> RowFailure | None:
@@ -222,7 +222,7 @@ class AnswerWriter:
         check = self._checks[index]
         try:
             if check is None or check(values) is None:
-                array = _array_of(values, field.type)
+                array = array_of(values, field.type)
                 if self._null_below(index, array) is None:
                     return array
         except pa.ArrowCapacityError:
@@ -240,7 +240,7 @@ class AnswerWriter:
                 fitting[row] = None
                 if row not in failures:
                     failures[row] = _misfit(wrong)
-        return _array_of(fitting, field.type)
+        return array_of(fitting, field.type)
 
     def _wrong(self, index: int, field: pa.Field, value: Any) -> str | None:
         """Return the reason why a value does not fit.
@@ -252,7 +252,7 @@ class AnswerWriter:
             problem = None if check is None else check([value])
             if problem is not None:
                 return problem
-            path = self._null_below(index, _array_of([value], field.type))
+            path = self._null_below(index, array_of([value], field.type))
         except Exception:
             return f"column {field.name!r} is {field.type}, but the function returned {described(value)}"
         return None if path is None else _not_null(path)
@@ -261,7 +261,8 @@ class AnswerWriter:
         return null_below(array, self._names[index]) if self._strict[index] else None
 
 
-def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return an array; a struct may be a tuple or a dictionary."""
     try:
         array = pa.array(values, kind)
     except pa.ArrowTypeError:

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from spark_events.enrichment.worker.answers import by_name, turned
+from spark_events.enrichment.worker.answers import array_of, by_name, turned
 from spark_events.enrichment.worker.rows import canonical
 
 __all__ = ["AnswerCodec"]
@@ -38,7 +38,8 @@ class AnswerCodec:
         self._names = schema.names
         self._turns = [by_name(field.type) for field in schema]
         types: Any = tuple[tuple(_python(field.type) for field in schema)]  # type: ignore[misc]
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+        self._types = schema.types
+        self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(types)
         self._misfit = misfit
 
@@ -49,7 +50,12 @@ class AnswerCodec:
     def encode(self, answer: Mapping[str, Any]) -> bytes:
         """Return the answer as an array of its columns."""
         values = [turned(turn, answer[name]) for name, turn in zip(self._names, self._turns, strict=True)]
-        return bytes(self._encoder.encode(values))
+        try:
+            return bytes(self._encoder.encode(values))
+        except TypeError:
+            # Arrow converts what msgspec rejects: numpy values, and subclasses such as pandas.Timestamp.
+            plain = [array_of([value], kind).to_pylist()[0] for value, kind in zip(values, self._types, strict=True)]
+            return bytes(self._encoder.encode(plain))
 
     def decode(self, data: bytes) -> dict[str, Any]:
         """Return the answer.
@@ -93,8 +99,3 @@ _PLAIN: list[tuple[Callable[[pa.DataType], bool], Any]] = [
     (pa.types.is_duration, datetime.timedelta),
     (pa.types.is_null, type(None)),
 ]
-
-
-def _plain(value: Any) -> Any:
-    """Convert a numpy value, or another collection, to a Python value."""
-    return value.tolist() if hasattr(value, "tolist") else list(value)

@@ -278,8 +278,19 @@ def test_a_store_may_take_two_seconds_to_open_or_the_timeout(timeout: float, err
     assert counts.cache_errors == errors
 
 
+class Text(str):
+    """Subclass of a plain type, as some parsers of HTML return."""
+
+
+class Moment(datetime.datetime):
+    """Subclass of a plain type, like ``pandas.Timestamp``."""
+
+
 def test_answers_of_every_type_survive() -> None:
-    """Answers of every type yield the same columns after a msgpack round trip. Structs may be tuples or mappings."""
+    """Answers of every type yield the same columns after a msgpack round trip. Structs may be tuples or mappings.
+
+    Regression: an answer with an object of a subclass was never found.
+    """
     kinds = {
         "text": (pa.string(), "ü"), "data": (pa.binary(), b"\x00"), "flag": (pa.bool_(), True),
         "whole": (pa.int32(), 5),
@@ -289,6 +300,8 @@ def test_answers_of_every_type_survive() -> None:
         "local": (pa.timestamp("us"), datetime.datetime(2026, 1, 2, 3, 4, 5, 6)),
         "span": (pa.duration("us"), datetime.timedelta(days=-1, microseconds=7)),
         "nothing": (pa.string(), None),
+        "title": (pa.string(), Text("ü")), "titles": (pa.list_(pa.string()), [Text("ab")]),
+        "stamp": (pa.timestamp("us", "UTC"), Moment(2026, 1, 2, tzinfo=datetime.timezone.utc)),
         "parts": (pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])), [{"a": 1, "b": "x"}, (2, None), None]),
         "map": (pa.map_(pa.string(), pa.struct([("d", pa.date32())])), {"k": {"d": datetime.date(1, 1, 1)}, "l": None}),
     }  # fmt: skip

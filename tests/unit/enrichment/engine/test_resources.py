@@ -76,7 +76,8 @@ def test_a_resource_that_fails_to_open_fails_every_row_once() -> None:
     answers = Run(fn, resource=Opener(PermissionError("no such user"))).of(range(300))
     assert called == []
     assert {(answer.kind, answer.type, answer.attempts) for answer in answers} == {("resource", "PermissionError", 0)}
-    assert "Opener" in answers[0].message
+    # Regression: the location was the line of contextlib.asynccontextmanager.
+    assert f"Opener.__call__ ({__file__}:" in answers[0].message
     assert "cannot be opened: no such user" in answers[0].message
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from enrich_engine import Run
+from enrich_engine import Run, chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
 from virtual_engine import VirtualRun
@@ -106,6 +106,20 @@ def test_the_limit_of_the_calls_in_flight_is_named() -> None:
     assert "service" in limits_of(service)
 
 
+def test_a_full_buffer_is_named_as_the_limit() -> None:
+    """If a slow call fills the buffer, the limit is the buffer. Regression: the limit was the number of input rows."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0 if row else 0.5)
+        return row
+
+    run = Run(fn, max_in_flight=5, buffer_rows=20)
+    assert run.of(chunks_of(range(40), 10)) == list(range(40))
+    spent = run.numbers["limited"]
+    assert spent.get("buffer", 0) > 0.2
+    assert spent["buffer"] > 0.5 * sum(spent.values())
+
+
 def test_statistics_can_be_read_during_the_run() -> None:
     """Statistics can be read during a run, even after the durations were compacted many times."""
 
@@ -139,6 +153,4 @@ def test_no_call_waits_for_sorting_durations(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _chunks() -> Any:
-    from enrich_engine import chunks_of
-
     return chunks_of(range(20_000), 500)
