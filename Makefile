@@ -19,8 +19,12 @@ help: ## list the targets
 setup: ## install missing tools and build the jar; does nothing if all is up to date
 	@bash .ci/setup
 
-environments: setup ## set up the other Spark versions as well
-	@bash .ci/setup $(filter-out newest,$(MATRIX))
+# Environments are independent of each other, so `make -j` builds them in parallel.
+OTHERS = $(addprefix environment-,$(filter-out newest,$(MATRIX)))
+.PHONY: $(OTHERS)
+environments: setup $(OTHERS) ## set up the other Spark versions as well
+$(OTHERS): environment-%:
+	@bash .ci/setup $*
 
 jar: setup ## compile the Java shim if its sources changed
 	@.venv/bin/python jvm-shim/build.py --check
@@ -89,7 +93,7 @@ screenshots: browser ## make the screenshots of the documentation site and of RE
 # for other processes. The order of the files is that of tests/order.py, which also requires that tests with Spark are in
 # SPARK_TESTS.
 WORKERS ?= 6
-SPARK_WORKERS ?= 3
+SPARK_WORKERS ?= 4
 DISTRIBUTED = -q --dist loadfile --no-loadscope-reorder
 SPARK_TESTS = tests/spark tests/faults
 

@@ -1,12 +1,14 @@
-"""Add bytecode to PySpark's archive pyspark.zip in this environment.
+"""Compile this environment's packages except their tests, and add bytecode to PySpark's archive pyspark.zip.
 
 spark-submit puts this archive on the path of its Python processes. Python does not cache the bytecode of modules in an
 archive, so each of the hundreds of Python processes that the tests start would compile PySpark for about a second.
 """
 
+import compileall
 import importlib.util
 import os
 import py_compile
+import re
 import sys
 import tempfile
 import zipfile
@@ -15,6 +17,8 @@ from pathlib import Path
 spec = importlib.util.find_spec("pyspark")
 if spec is None or spec.origin is None:
     sys.exit("bytecode: no pyspark in this environment")
+packages = Path(spec.origin).parents[1]
+compileall.compile_dir(packages, quiet=2, rx=re.compile("/tests/"))
 archive = Path(spec.origin).parent / "python" / "lib" / "pyspark.zip"
 with zipfile.ZipFile(archive) as original, tempfile.TemporaryDirectory() as scratch:
     if not any(name.endswith(".pyc") for name in original.namelist()):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from spark_events import Event, EventBuilder
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry, priority_of
+from spark_events.dispatch.entries import Entry, priority_of
 from spark_events.dispatch.spool.database import SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
@@ -110,7 +110,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     began = _Took.now()
     for first in range(0, _EVENTS, _SLICE):
         delivery.wait_for_room(_SLICE)
-        delivery.put(Entries(entries[first : first + _SLICE]))
+        delivery.put(entries[first : first + _SLICE])
     settled = delivery.store.wait_until_answered(_PATIENCE) if gated else delivery.wait_until_settled(_PATIENCE)
     took = _Took.since(began)
     reporter.gate.set()

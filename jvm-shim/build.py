@@ -30,6 +30,7 @@ LINTS = (
     "cast,dep-ann,deprecation,divzero,empty,fallthrough,finally,overrides,rawtypes,removal,static,try,unchecked,varargs"
 )
 JAVAC_FLAGS = [
+    "-J-XX:TieredStopAtLevel=1",  # the C1 compiler alone halves the time of this small build
     "--release", "8",
     "-encoding", "UTF-8",
     "-g",

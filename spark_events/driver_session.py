@@ -20,13 +20,13 @@ from spark_events.bridge.records import (
     PROTOCOL,
     ApplicationEnd,
     ApplicationStart,
-    Decoder,
     Goodbye,
     Hello,
     Inspection,
     JvmShutdown,
     Restored,
     Unknown,
+    decode,
 )
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
@@ -124,7 +124,6 @@ class DriverSession:
         self._first_sequence = first_sequence
         self._strict = strict
         self._amend = amend
-        self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
         self._first: list[bytes] = []
@@ -155,7 +154,7 @@ class DriverSession:
         lines = self._source.read()
         if not lines:
             return False
-        hello = self._decoder.decode(lines[0])
+        hello = decode(lines[0])
         if not isinstance(hello, Hello) or hello.protocol != PROTOCOL or hello.version not in ("", __version__):
             jar = getattr(hello, "version", "") or "of another version"
             raise ProtocolError(
@@ -293,7 +292,7 @@ class DriverSession:
 
     def _process(self, lines: list[bytes]) -> None:
         # This loop runs for every record, so look up its functions only once.
-        decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
+        translator, translated = self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
             record = decode(line)
@@ -359,7 +358,7 @@ class DriverSession:
         self._acknowledge()
 
     def _restore(self, restored: Restored) -> None:
-        record = self._decoder.decode(restored.record)
+        record = decode(restored.record)
         if isinstance(record, ApplicationStart):
             self._look_for_predecessors(record)
         try:
@@ -482,8 +481,9 @@ class DriverSession:
 
     def _report_breakers(self) -> bool:
         """Dispatch events for circuit breaker changes; return whether a breaker has changed."""
-        if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
-            # Wait for the first records, which supply the application's attributes.
+        # Wait for the first records, which supply the application's attributes.
+        is_early = not self._translator.knows_application and self._goodbye is None and not self._source.closed
+        if is_early or not self._telemetry.changes:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:

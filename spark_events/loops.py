@@ -1,4 +1,4 @@
-"""Shutdown of an event loop that has run user code."""
+"""Event loops of threads that run user code: wake-up signals and shutdown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ from typing import Any
 
 #: Time limit for cancelled tasks to finish, in seconds.
 _UNWIND_SECONDS = 0.25
+
+
+def notify(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of another thread's loop; ignore a closed loop.
+
+    The waiting thread clears the event before it checks for work.
+    """
+    # Waking an event loop costs a system call.
+    if not event.is_set():
+        # A RuntimeError means that the event loop is closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(event.set)
+
+
+async def wait_for(event: asyncio.Event, timeout: float) -> None:
+    """Wait until the event is set, at most ``timeout`` seconds."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
 
 
 def unwind(loop: asyncio.AbstractEventLoop) -> None:

@@ -46,8 +46,8 @@ class Pipeline:
 
     def awaited(self) -> list[str]:
         """Return the kinds of records whose acknowledgement the driver waits for."""
-        may_get = self.dispatcher.awaited.may_get
-        return [kind for kind, effects in CAUSES.items() if any(may_get(*one) for one in effects)]
+        may_await = self.dispatcher.may_await
+        return [kind for kind, effects in CAUSES.items() if any(may_await(*one) for one in effects)]
 
 
 def build(

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import psutil
 
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.bridge.records import Decoder
+from spark_events.bridge.records import decode
 from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.incidents.config import IncidentConfig
@@ -227,7 +227,7 @@ def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes
 
 def decoded(record: dict[str, Any]) -> Any:
     """Decode a record from JSON without spaces, as the shim sends it."""
-    return Decoder().decode(json.dumps(record, separators=(",", ":")).encode())
+    return decode(json.dumps(record, separators=(",", ":")).encode())
 
 
 # --- a driver for a real sidecar ----------------------------------------------------------------

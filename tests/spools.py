@@ -13,7 +13,7 @@ from typing import Any
 from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Counts
 from spark_events.dispatch.spool.database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
@@ -120,7 +120,7 @@ class Owner:
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
         """Add events with these numbers to the spool, each with its own record."""
         made = [event(n, severity, **attributes) for n in which]
-        self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
+        self.spool.put([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)])
         self._record += len(which)
 
     def write(self, *which: int, **about: Any) -> None:

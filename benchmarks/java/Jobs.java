@@ -1,7 +1,7 @@
 package io.sparkevents;
 
 import io.sparkevents.listener.JobProperties;
-import io.sparkevents.listener.Records;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
 import java.util.Properties;
@@ -68,10 +68,10 @@ final class Jobs {
   /** Return the encoded records of the first {@code count} calls. */
   static byte[][] lines(SparkConf conf, int count) throws Exception {
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
-    Records records = new Records(conf, redaction, new JobProperties(redaction));
+    JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     byte[][] lines = new byte[count][];
     for (int i = 0; i < count; i++) {
-      Record record = i % 2 == 0 ? records.jobStart(start(i / 2)) : records.jobEnd(end(i / 2));
+      Record record = i % 2 == 0 ? records.startRecord(start(i / 2)) : records.endRecord(end(i / 2));
       record.assign(i + 1);
       lines[i] = record.line();
     }

@@ -1,7 +1,7 @@
 package io.sparkevents;
 
 import io.sparkevents.listener.JobProperties;
-import io.sparkevents.listener.Records;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
 import java.lang.management.ManagementFactory;
@@ -149,9 +149,9 @@ public final class ListenerBenchmark {
   private void compare(Alone running, Alone rules, Alone stopped, Alone hung) throws Exception {
 
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
-    Records records = new Records(conf, redaction, new JobProperties(redaction));
+    JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
-    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.jobStart(starts[i / 2]) : records.jobEnd(ends[i / 2]));
+    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : records.endRecord(ends[i / 2]));
     List<Variant> variants = new ArrayList<>();
     variants.add(new Variant("nothing (the clock alone)", false, null, i -> {}));
     for (boolean flood : new boolean[] {false, true}) {

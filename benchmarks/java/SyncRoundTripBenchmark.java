@@ -66,7 +66,7 @@ public final class SyncRoundTripBenchmark {
       rest(pause);
       bare[i] = echo();
     }
-    if (!connection.queue.isAnswered(calls + 1)) {
+    if (!connection.barrier.isAnswered(calls + 1)) {
       throw new IllegalStateException("a callback returned before the sidecar acknowledged its record");
     }
     Arrays.sort(ours);

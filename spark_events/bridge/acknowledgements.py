@@ -16,39 +16,16 @@ class MessageWriter:
     """Send lines to the driver; thread-safe.
 
     Args:
-        write: writes one line; the line ends with a line break.
+        write: writes one line, which ends with a line break; thread-safe.
     """
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._send = write
-        self._lock = threading.Lock()
-        self._encode = msgspec.json.Encoder().encode
-        self._acknowledged = 0
-
-    def acknowledge(self, through: int, sequence: int) -> bool:
-        """Acknowledge the records up to ``through``; ``sequence`` is the number of the next event.
-
-        Returns:
-            Whether a line was sent; False if the records were already acknowledged.
-        """
-        with self._lock:
-            if through <= self._acknowledged:
-                return False
-            self._acknowledged = through
-            # For speed, format the line without the JSON encoder: one such line follows every batch.
-            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
-            return True
-
-    def renumber(self, sequence: int) -> None:
-        """Send the number of the next event without acknowledging a further record."""
-        with self._lock:
-            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (self._acknowledged, sequence))
+        self.write = write
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send any other message; lone surrogates in strings, for example in file names, are replaced."""
+        """Send a message; lone surrogates in strings, for example in file names, are replaced."""
         plain_fields = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
-        with self._lock:
-            self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")
+        self.write(msgspec.json.encode({"kind": kind, **plain_fields}) + b"\n")
 
 
 #: The driver receives the next event number at least once per this number of unacknowledged events.
@@ -75,7 +52,7 @@ class Acknowledgements:
         self._most = most
         self._sent_sequence = next_sequence
         self._held: int | None = None
-        self._answered = 0
+        self._acknowledged = self._answered = 0
 
     def hold(self, record: int | None) -> None:
         """Acknowledge only records before this one, whose event is held; None: no limit."""
@@ -104,8 +81,7 @@ class Acknowledgements:
         self._next_sequence = self._under_way.popleft()[1]
         if self._next_sequence - self._sent_sequence >= _STEP:
             # No record can be acknowledged, but a new sidecar must not use these event numbers again.
-            self._sent_sequence = self._next_sequence
-            self._messages.renumber(self._next_sequence)
+            self._acknowledge(self._acknowledged)
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
         """Acknowledge records whose events are settled; thread-safe.
@@ -123,8 +99,13 @@ class Acknowledgements:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
-            if self._messages.acknowledge(through, self._next_sequence):
-                self._sent_sequence = self._next_sequence
+            if through > self._acknowledged:
+                self._acknowledge(through)
             if answered > max(self._answered, through):
                 self._answered = answered
                 self._messages.send("answered", through=answered)
+
+    def _acknowledge(self, through: int) -> None:
+        self._acknowledged, self._sent_sequence = through, self._next_sequence
+        # For speed, format the line without the JSON encoder: one such line follows every batch.
+        self._messages.write(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, self._next_sequence))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from collections.abc import Callable
 
 #: Number of bytes per read, equal to the capacity of a pipe. A larger buffer would cost 30 µs per read for mapping and
@@ -60,10 +61,11 @@ class RecordPipe:
 
 
 def line_writer(fd: int) -> Callable[[bytes], None]:
-    """Return a function that writes whole lines to a file descriptor; a closed reader is ignored."""
+    """Return a thread-safe function that writes whole lines to a file descriptor; a closed reader is ignored."""
+    lock = threading.Lock()
 
     def write(line: bytes) -> None:
-        with contextlib.suppress(OSError):
+        with lock, contextlib.suppress(OSError):
             while (written := os.write(fd, line)) < len(line):
                 line = line[written:]
 

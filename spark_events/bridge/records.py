@@ -6,6 +6,7 @@ and kinds. Unknown fields are ignored, and a record of an unknown kind becomes :
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -591,21 +592,20 @@ Record: TypeAlias = (
 _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Decoder:
-    """Decoder of lines to records; it raises no error, whatever a line contains."""
+_known: Callable[[bytes | memoryview | msgspec.Raw], Record] = msgspec.json.Decoder(Record).decode
+_unknown = msgspec.json.Decoder(Unknown).decode
 
-    def __init__(self) -> None:
-        self._known = msgspec.json.Decoder(Record)
-        self._unknown = msgspec.json.Decoder(Unknown)
 
-    def decode(self, line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
-        """Decode one line; an unknown line keeps its number, so that the line can be acknowledged."""
-        try:
-            record: Record = self._known.decode(line)
-            return record
-        except _NOT_UNDERSTOOD:
-            pass
-        try:
-            return self._unknown.decode(line)
-        except _NOT_UNDERSTOOD:
-            return Unknown()
+def decode(line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
+    """Decode one line to a record, and raise no error, whatever the line contains.
+
+    An unknown line keeps its number, so that the line can be acknowledged.
+    """
+    try:
+        return _known(line)
+    except _NOT_UNDERSTOOD:
+        pass
+    try:
+        return _unknown(line)
+    except _NOT_UNDERSTOOD:
+        return Unknown()

@@ -51,6 +51,10 @@ class Breaker:
         config: the number of failures that opens the breaker, and the open times.
         clock: returns monotonic time in seconds.
         on_change: called with each new state and the reason.
+
+    Attributes:
+        state: the current state.
+        failures: number of consecutive failures; above 0 while the breaker is not closed.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Breaker:
         self._config = config
         self._clock = clock
         self._on_change = on_change
-        self._failures = 0
+        self.failures = 0
         self._open_first = min(config.open_initial, config.open_max)
         self._open_for = self._open_first
         self._open_until = 0.0
@@ -79,16 +83,16 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Record an attempt that the destination answered in time."""
-        self._failures = 0
+        self.failures = 0
         if self.state is not BreakerState.CLOSED:
             self._open_for = self._open_first
             self._become(BreakerState.CLOSED, "the reporter works again")
 
     def failed(self, why: str) -> None:
         """Record an attempt that raised an error or timed out."""
-        self._failures += 1
+        self.failures += 1
         if self.state is BreakerState.HALF_OPEN or (
-            self.state is BreakerState.CLOSED and self._failures >= self._config.failures
+            self.state is BreakerState.CLOSED and self.failures >= self._config.failures
         ):
             if self.state is BreakerState.HALF_OPEN:
                 self._open_for = min(self._open_for * 2, self._config.open_max)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from spark_events.errors import ThrottledError, is_seconds
@@ -31,40 +32,36 @@ Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
 def made(make: Callable[[], Reporter]) -> Reporter:
     """Construct and return the reporter."""
-    with _no_exit:
+    with _no_exit():
         return make()
 
 
 def begin(call: Call) -> Awaitable[None] | None:
     """Call the method; return its awaitable, or None if the method is synchronous."""
-    with _no_exit:
+    with _no_exit():
         result = call()
         return result if result is not None and inspect.isawaitable(result) else None
 
 
 async def end(rest: Awaitable[None]) -> None:
-    with _no_exit:
+    with _no_exit():
         await rest
 
 
-class _NoExit:
+@contextlib.contextmanager
+def _no_exit() -> Iterator[None]:
     """Convert attempts to exit the process into errors, so that the delivery continues."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit)):
-            return
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            raise RuntimeError(f"the reporter tried to end its process: {describe(error)}") from error
+    try:
+        yield
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the reporter tried to end its process: {describe(error)}") from error
+    except BaseException as error:
         # Callers catch only Exception, so convert any other BaseException too.
         raise RuntimeError(
             f"the reporter raised a BaseException that is not an Exception: {describe(error)}"
         ) from error
-
-
-# One shared instance serves all calls, because this context manager has no state.
-_no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:

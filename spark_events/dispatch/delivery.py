@@ -6,16 +6,16 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.calls import describe, made
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.entries import Entries
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.retry_loop import SHUTDOWN
-from spark_events.dispatch.selection import Selection, SelectionConfig
+from spark_events.dispatch.selection import SelectionConfig, selector
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.dispatch.worker import Worker
@@ -67,7 +67,7 @@ class Delivery:
         store: holds the events until they are settled.
         is_durable: whether undelivered events survive the process.
         make: creates the reporter.
-        selection: selects the events of this reporter.
+        selection: the settings that select the events of this reporter.
 
     Args:
         name: the reporter's name in the configuration.
@@ -75,7 +75,7 @@ class Delivery:
         config: batch sizes, timeouts and retry intervals.
         capacity: the maximum total weight of the events in memory.
         hooks: callbacks for progress and breaker changes.
-        selection: selects the events of this reporter; None selects all.
+        selection: the settings that select the events of this reporter; None selects all.
         breaker: settings of the circuit breaker.
         store: creates the store; None for a mailbox.
         hide: removes the reporter's secrets from a string.
@@ -100,7 +100,8 @@ class Delivery:
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
         self.make = make
         self._hooks = hooks or Hooks()
-        self.selection = Selection(selection or SelectionConfig())
+        self.selection = selection or SelectionConfig()
+        self._select = selector(self.selection)
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
         self.store: Store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
@@ -137,15 +138,15 @@ class Delivery:
         self.store.start()
         self._worker.start()
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Enqueue the events that the selection accepts, without waiting."""
-        chosen = self.selection.of(entries)
+        chosen = self._select(entries)
         is_first = self.store.put(chosen)
         ends_linger = self._worker.can_linger and self._end_linger(chosen)
         if is_first or ends_linger:
             self._worker.wake()
 
-    def _end_linger(self, chosen: Entries) -> bool:
+    def _end_linger(self, chosen: Sequence[Entry]) -> bool:
         """Return whether the new events end the linger time, in which case the worker must send the queue now."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size

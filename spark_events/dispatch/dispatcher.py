@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from spark_events.config import choice, integer, option, positive_duration
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.selection import may_fit
 from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.event import Severity
 
@@ -64,14 +65,15 @@ class DeliveryProgress(NamedTuple):
 class Dispatcher:
     """Dispatcher that enqueues events for every reporter and never waits; only the driver waits.
 
+    The driver stops waiting for a late reporter until the reporter has caught up. Nor does the driver wait while the
+    reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by one
+    timeout in total, not by one timeout per record.
+
     Args:
         deliveries: one delivery per reporter.
         timeout: how long the driver waits for a reporter, in seconds.
         on_watch: called several times a second from the watch thread.
         sync: whether the driver waits for every reporter; otherwise only for reporters with guaranteed delivery.
-
-    Attributes:
-        awaited: the reporters that the driver waits for.
     """
 
     def __init__(
@@ -83,7 +85,10 @@ class Dispatcher:
         sync: bool = False,
     ) -> None:
         self._deliveries = tuple(deliveries)
-        self.awaited = SyncReporters([one for one in deliveries if sync or one.guarantee == "guaranteed"], timeout)
+        self._awaited = tuple(one for one in deliveries if sync or one.guarantee == "guaranteed")
+        self._timeout = timeout
+        # The awaited reporters for which the driver does not wait until they have caught up.
+        self._late: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
@@ -126,7 +131,7 @@ class Dispatcher:
             with self._watching("the dispatcher"):
                 # The driver waits only slightly longer than the timeout, so check again as soon as a reporter can be
                 # late.
-                pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self.awaited.look()))
+                pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self.note_late()))
                 self._on_watch()
 
     @contextlib.contextmanager
@@ -175,13 +180,13 @@ class Dispatcher:
             entries: the events in order, each with the number of its record.
             through: the last translated record, even if it produced no event.
         """
-        together = Entries(entries)
-        for delivery in self._deliveries if together else ():
-            delivery.wait_for_room(together.weight)
+        weight = sum(entry.weight for entry in entries)
+        for delivery in self._deliveries if entries else ():
+            delivery.wait_for_room(weight)
         # progress() takes the same lock, so it counts a record only after the record's events are in every mailbox.
         with self._lock:
-            for delivery in self._deliveries if together else ():
-                delivery.put(together)
+            for delivery in self._deliveries if entries else ():
+                delivery.put(entries)
             self._dispatched = max(self._dispatched, through)
 
     def progress(self) -> DeliveryProgress:
@@ -193,9 +198,39 @@ class Dispatcher:
                 record = delivery.store.oldest_record()
                 if record is not None:
                     completed = min(completed, record - 1)
-                    if delivery in self.awaited:
+                    if self.waits_for(delivery):
                         answered = min(answered, record - 1)
-            return DeliveryProgress(completed, answered if self.awaited else 0)
+            return DeliveryProgress(completed, answered if self._awaited else 0)
+
+    def may_await(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Return whether the driver may wait for a reporter of such events; see :func:`may_fit`."""
+        return any(may_fit(delivery.selection, scope, name, severity) for delivery in self._awaited)
+
+    def waits_for(self, delivery: Delivery) -> bool:
+        """Return whether the driver currently waits for this reporter."""
+        return delivery in self._awaited and delivery.name not in self._late and not delivery.is_held_back
+
+    def note_late(self) -> float:
+        """Update the set of late reporters.
+
+        Returns:
+            The seconds until the next reporter may become late.
+        """
+        left = {delivery: self._timeout - delivery.store.unanswered_for() for delivery in self._awaited}
+        late = frozenset(delivery.name for delivery in self._awaited if left[delivery] < 0)
+        for delivery in self._awaited:
+            # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
+            if delivery.name in late - self._late and not delivery.is_held_back:
+                delivery.timeouts += 1
+                if delivery.timeouts == 1:
+                    _LOG.warning(
+                        "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not"
+                        " wait for it until it has caught up; check its destination, or raise the timeout",
+                        delivery.name,
+                        self._timeout,
+                    )
+        self._late = late
+        return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
 
     def stop(self, deadline: float) -> None:
         """Deliver the remaining events of all reporters in parallel, then stop.
@@ -210,61 +245,3 @@ class Dispatcher:
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()
-
-
-class SyncReporters:
-    """Set of reporters that the driver currently waits for.
-
-    The driver stops waiting for a late reporter until the reporter has caught up. Nor does the driver wait while the
-    reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by one
-    timeout in total, not by one timeout per record. Only the driver waits; the sidecar itself never waits for
-    reporters.
-
-    Args:
-        deliveries: the deliveries of the reporters in the set.
-        timeout: how long the driver waits for each reporter, in seconds.
-    """
-
-    def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
-        self._deliveries = tuple(deliveries)
-        self._timeout = timeout
-        self._late: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self._deliveries)
-
-    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether a reporter of this set may receive events with these properties.
-
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-        return any(delivery.selection.may_fit(scope, name, severity) for delivery in self._deliveries)
-
-    def look(self) -> float:
-        """Update the set of late reporters.
-
-        Returns:
-            The seconds until the next reporter may become late.
-        """
-        left = {delivery: self._timeout - delivery.store.unanswered_for() for delivery in self._deliveries}
-        late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
-        for delivery in self._deliveries:
-            # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
-            if delivery.name in late - self._late and not delivery.is_held_back:
-                delivery.timeouts += 1
-                if delivery.timeouts == 1:
-                    _LOG.warning(
-                        "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not"
-                        " wait for it until it has caught up; check its destination, or raise the timeout",
-                        delivery.name,
-                        self._timeout,
-                    )
-        self._late = late
-        return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
-
-    def __contains__(self, delivery: Delivery) -> bool:
-        """Return whether the driver currently waits for this reporter."""
-        return delivery in self._deliveries and delivery.name not in self._late and not delivery.is_held_back

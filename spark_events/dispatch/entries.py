@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from functools import cached_property
 from itertools import count
-from operator import attrgetter
 
 import msgspec
 
 from spark_events.event import Event
-from spark_events.event.heartbeat import HEARTBEAT
 
 #: Bytes per unit of weight. An event weighs 1, plus 1 for each full 32 KiB; a mailbox limits the total weight of its
 #: events.
@@ -20,7 +16,6 @@ WEIGHT_BYTES = 32 * 1024
 #: events.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
-_WEIGHT = attrgetter("weight")
 _NEXT = count(1).__next__
 
 
@@ -40,31 +35,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     weight: int = 1
     at: int = msgspec.field(default_factory=time.monotonic_ns)
     order: int = msgspec.field(default_factory=_NEXT)
-
-
-class Entries(tuple[Entry, ...]):
-    """Batch of entries that the dispatcher adds to all mailboxes.
-
-    All mailboxes receive the same object. Each property is computed once, when the first mailbox needs it, and cached.
-    """
-
-    @cached_property
-    def weight(self) -> int:
-        """Total weight of the entries."""
-        return sum(map(_WEIGHT, self))
-
-    @cached_property
-    def has_heartbeat(self) -> bool:
-        """Whether one of the events is a heartbeat, which most reporters do not receive."""
-        return any(entry.event.name == HEARTBEAT for entry in self)
-
-    @cached_property
-    def by_priority(self) -> Mapping[int, list[Entry]]:
-        """Entries grouped by priority, in their original order."""
-        ranks: dict[int, list[Entry]] = {}
-        for entry in self:
-            ranks.setdefault(priority_of(entry.event), []).append(entry)
-        return ranks
 
 
 def priority_of(event: Event) -> int:

@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 
-from spark_events.dispatch.entries import Entries, Entry, priority_of
+from spark_events.dispatch.entries import Entry, priority_of
 from spark_events.event import Event
 
 
@@ -82,7 +82,7 @@ class Mailbox:
     def check(self) -> None:
         """Check the store's external resources; a mailbox has none. Called several times a second."""
 
-    def put(self, entries: Entries) -> bool:
+    def put(self, entries: Sequence[Entry]) -> bool:
         """Append entries without waiting; return whether the caller must wake the worker.
 
         The worker must be woken if the mailbox was empty.
@@ -93,9 +93,9 @@ class Mailbox:
             was_empty = not self._waiting
             self._accepted += len(entries)
             self._waiting += len(entries)
-            self._weight += entries.weight
-            for priority, same in entries.by_priority.items():
-                self._queues[priority].extend(same)
+            for entry in entries:
+                self._weight += entry.weight
+                self._queues[priority_of(entry.event)].append(entry)
             if self._weight > self._capacity:
                 self._shed()
             return was_empty and self._waiting > 0

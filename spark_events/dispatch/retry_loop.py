@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -15,6 +14,7 @@ from spark_events.dispatch.breaker import Breaker, BreakerState
 from spark_events.dispatch.calls import Call, asked_pause, begin, end, made
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.errors import PermanentError
+from spark_events.loops import wait_for
 from spark_events.reporters.reporter import Reporter
 
 _LOG = logging.getLogger(__name__)
@@ -30,44 +30,6 @@ _DEAD_AFTER = 2
 _HURRIED_PAUSE = 1.0
 
 
-class WorkerNotifier:
-    """Wake-up signal that any thread sends and one coroutine waits for.
-
-    Several notifications before the next wait count as one notification.
-
-    Args:
-        loop: the event loop of the waiting coroutine.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._event = asyncio.Event()
-        # Whether a notification is pending; waking an event loop costs a system call.
-        self._is_pending = False
-
-    def notify(self) -> None:
-        """Wake the waiting coroutine; if none waits, the next wait returns immediately."""
-        if self._is_pending:
-            return
-        self._is_pending = True
-        # A RuntimeError means that the event loop is closed.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    def clear(self) -> None:
-        """Discard earlier notifications.
-
-        Only the waiting thread may call this method, before it checks for work.
-        """
-        self._is_pending = False
-        self._event.clear()
-
-    async def wait(self, timeout: float | None = None) -> None:
-        """Wait for a notification, at most ``timeout`` seconds."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._event.wait(), timeout)
-
-
 class RetryLoop:
     """Make the attempts of one worker, sequentially.
 
@@ -80,7 +42,8 @@ class RetryLoop:
         name: the reporter's name in the configuration.
         config: batch sizes, timeouts and retry intervals.
         breaker: the reporter's circuit breaker, which attempts on other threads may also change.
-        work: the notifier that wakes the worker for new events and for a stop.
+        work: the event that wakes the worker for new events and for a stop.
+        wake: sets ``work``; thread-safe.
         describe: returns an error as a string, with secrets hidden.
         on_failure: called after each failed attempt.
 
@@ -99,7 +62,8 @@ class RetryLoop:
         name: str,
         config: DeliveryConfig,
         breaker: Breaker,
-        work: WorkerNotifier,
+        work: asyncio.Event,
+        wake: Callable[[], None],
         describe: Callable[[BaseException], str],
         on_failure: Callable[[], None],
     ) -> None:
@@ -112,6 +76,7 @@ class RetryLoop:
         self._config = config
         self._breaker = breaker
         self._work = work
+        self._wake = wake
         self._describe = describe
         self._on_failure = on_failure
         self._deadline = float("inf")
@@ -148,7 +113,7 @@ class RetryLoop:
         Called on another thread.
         """
         self._failures_left = 1
-        self._work.notify()
+        self._wake()
 
     def begin_drain(self) -> None:
         """Begin to drain: end pauses early, to use the time for attempts.
@@ -156,7 +121,7 @@ class RetryLoop:
         Any thread may call this method.
         """
         self.is_draining = True
-        self._work.notify()
+        self._wake()
 
     def end_by(self, deadline: float) -> None:
         """Stop retrying at the deadline, and end pauses early.
@@ -224,8 +189,8 @@ class RetryLoop:
             None on success; otherwise ``rejected`` or ``shutdown``.
         """
         self.rejected = None
-        if pause := self._breaker.pause():
-            await self._pause(pause)
+        if self._breaker.state is BreakerState.OPEN:
+            await self._pause(self._breaker.pause())
         try:
             try:
                 await self._try(call, verb)
@@ -246,7 +211,7 @@ class RetryLoop:
                 raise
             # This failed attempt is already counted and logged.
             return SHUTDOWN
-        if (proves or self.in_failure) and not self._slow:
+        if self._breaker.failures and (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
         self._note_answer()
         if self.in_failure:
@@ -261,7 +226,8 @@ class RetryLoop:
 
     async def _try(self, call: Call, verb: str) -> None:
         """Make one attempt; count and log a transient failure before raising its error."""
-        self._breaker.attempt()
+        if self._breaker.state is BreakerState.OPEN:
+            self._breaker.attempt()
         try:
             await self.call_once(call)
         except PermanentError:
@@ -338,7 +304,7 @@ class RetryLoop:
             self._work.clear()
             if self.is_draining:
                 break
-            await self._work.wait(left)
+            await wait_for(self._work, left)
         if self.is_draining and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, _HURRIED_PAUSE, left)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import msgspec
 
 from spark_events.config import Kind, boolean, option
-from spark_events.dispatch.entries import Entries
+from spark_events.dispatch.entries import Entry
 from spark_events.event import Attributes, Event, Severity
 from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.reporters.reporter import severity
@@ -130,59 +130,58 @@ class SelectionConfig:
     )
 
 
-class Selection:
-    """Select the events of one reporter and add its attributes, without changing other reporters' events."""
+def may_fit(config: SelectionConfig, scope: str | None, name: str | None, severity: Severity) -> bool:
+    """Return whether a reporter may accept events with these properties.
 
-    def __init__(self, config: SelectionConfig) -> None:
-        self._config = config
-        self._additional = dict(config.additional or {})
-        self._excluded = config.excluded or frozenset()
-        self._heartbeats = bool(config.heartbeats)
-        self._recoveries = bool(config.recoveries)
-        self._min_severity = config.min_severity or Severity.TRACE
-        self._everything = dataclasses.replace(config, heartbeats=None, recoveries=None) == SelectionConfig()
-        # Limit the cache: events usually have few names, but a program may generate names.
-        self._fits = functools.lru_cache(maxsize=1_000)(self._matches)
+    Args:
+        config: the reporter's selection.
+        scope: the class scope of the events; None for any.
+        name: the name of the events; None for any.
+        severity: the highest severity that the events may have.
+    """
+    if scope is not None and name is not None and not _fits(config, scope, name):
+        return False
+    return severity >= (config.min_severity or Severity.TRACE)
 
-    def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the selection may accept events with these properties.
 
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-        if scope is not None and name is not None and not self._fits(scope, name):
-            return False
-        return severity >= self._min_severity
+def _fits(config: SelectionConfig, scope: str, name: str) -> bool:
+    def fits(filters: tuple[Filter, ...]) -> bool:
+        return any(one.matches(scope, name) for one in filters)
 
-    def of(self, entries: Entries) -> Entries:
-        """Return the selected entries, with the attributes that this reporter adds."""
-        if entries.has_heartbeat and not self._heartbeats:
-            entries = Entries(entry for entry in entries if entry.event.name != HEARTBEAT)
-        if self._everything:
-            return entries
-        chosen = [entry for entry in entries if self._accepts(entry.event)]
-        if self._additional or self._excluded:
-            chosen = [msgspec.structs.replace(entry, event=self._with_own_attributes(entry.event)) for entry in chosen]
-        return Entries(chosen)
+    return fits(config.includes) and not fits(config.excludes)
 
-    def _accepts(self, event: Event) -> bool:
+
+def selector(config: SelectionConfig) -> Callable[[Sequence[Entry]], Sequence[Entry]]:
+    """Return a function that selects the entries of one reporter.
+
+    The function adds the attributes of this reporter, and does not change the events of other reporters.
+    """
+    additional, excluded = dict(config.additional or {}), config.excluded or frozenset()
+    min_severity = config.min_severity or Severity.TRACE
+    plain = dataclasses.replace(config, heartbeats=None, recoveries=None, min_severity=min_severity)
+    selects_all = plain == SelectionConfig(min_severity=Severity.TRACE)
+    # Limit the cache: events usually have few names, but a program may generate names.
+    fits = functools.lru_cache(maxsize=1_000)(functools.partial(_fits, config))
+
+    def accepts(event: Event) -> bool:
         if event.name == HEARTBEAT:
-            # The caller has already removed the heartbeats for other reporters.
-            return True
-        if event.severity < self._min_severity and not (
-            self._recoveries and event.attributes.get("incident.role") == "recovery"
+            return bool(config.heartbeats)
+        # Compare numbers, because comparing `Severity` members is slow.
+        if event.severity.number < min_severity.number and not (
+            config.recoveries and event.attributes.get("incident.role") == "recovery"
         ):
             return False
-        return self._fits(event.class_scope, event.name)
+        return selects_all or fits(event.class_scope, event.name)
 
-    def _matches(self, scope: str, name: str) -> bool:
-        def fits(filters: tuple[Filter, ...]) -> bool:
-            return any(one.matches(scope, name) for one in filters)
+    def with_own_attributes(entry: Entry) -> Entry:
+        kept = {key: value for key, value in entry.event.attributes.items() if key not in excluded}
+        event = msgspec.structs.replace(entry.event, attributes=Attributes({**kept, **additional}))
+        return msgspec.structs.replace(entry, event=event)
 
-        return fits(self._config.includes) and not fits(self._config.excludes)
+    def select(entries: Sequence[Entry]) -> Sequence[Entry]:
+        if selects_all and (config.heartbeats or all(entry.event.name != HEARTBEAT for entry in entries)):
+            return entries
+        chosen = [entry for entry in entries if accepts(entry.event)]
+        return [with_own_attributes(entry) for entry in chosen] if additional or excluded else chosen
 
-    def _with_own_attributes(self, event: Event) -> Event:
-        kept = {key: value for key, value in event.attributes.items() if key not in self._excluded}
-        return msgspec.structs.replace(event, attributes=Attributes({**kept, **self._additional}))
+    return select

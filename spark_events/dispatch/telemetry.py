@@ -113,6 +113,9 @@ class DispatcherTelemetry:
     Args:
         wake: wakes the main thread.
         send: sends the numbers, grouped by reporter.
+
+    Attributes:
+        changes: the changes since the last call of :meth:`take_changes`.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class DispatcherTelemetry:
     ) -> None:
         self._wake = wake
         self._send = send
-        self._changes: deque[ReporterChange] = deque()
+        self.changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
         # Another thread sends the final numbers; the lock keeps the numbers of both threads in order.
@@ -131,16 +134,16 @@ class DispatcherTelemetry:
 
         The main thread later creates the event for this change.
         """
-        self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
+        self.changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
 
     def disabled(self, reporter: str, why: str) -> None:
         """Record that a reporter is unusable and receives no events."""
-        self._changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
+        self.changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
 
     def take_changes(self) -> list[ReporterChange]:
         """Return the changes since the last call."""
-        return [self._changes.popleft() for _ in range(len(self._changes))]
+        return [self.changes.popleft() for _ in range(len(self.changes))]
 
     def numbers(self, counters: Callable[[], dict[str, DeliveryCounters]], *, at_once: bool = False) -> None:
         """Send the counters if they have changed, at most four times a second.

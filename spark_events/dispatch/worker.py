@@ -13,9 +13,9 @@ from typing import Protocol
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.calls import linger_of, most_of
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.retry_loop import SHUTDOWN, RetryLoop, WorkerNotifier
+from spark_events.dispatch.retry_loop import SHUTDOWN, RetryLoop
 from spark_events.event import Event
-from spark_events.loops import unwind
+from spark_events.loops import notify, unwind, wait_for
 from spark_events.reporters.reporter import Reporter
 
 _LOG = logging.getLogger(__name__)
@@ -89,9 +89,9 @@ class Worker:
         # The thread closes its event loop. If a worker never starts, as in `spark-events check`, the loop is closed at
         # exit. Otherwise the garbage collector would close the loop's sockets, and the loop would log an error.
         self._close_unstarted = weakref.finalize(self, self._loop.close)
-        self._work = WorkerNotifier(self._loop)
+        self._work = asyncio.Event()
         self.retry_loop = RetryLoop(
-            name, config, breaker, self._work, source.describe, lambda: source.note_failure(self)
+            name, config, breaker, self._work, self.wake, source.describe, lambda: source.note_failure(self)
         )
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
@@ -128,7 +128,7 @@ class Worker:
 
     def wake(self) -> None:
         """Wake the thread because events have arrived or a stop was requested."""
-        self._work.notify()
+        notify(self._loop, self._work)
 
     def request_stop(self, deadline: float) -> None:
         """Request a stop when no event remains, or at the deadline.
@@ -193,7 +193,7 @@ class Worker:
             self._work.clear()
             self.batch_size = min(self._config.batch_size, most_of(reporter) or self._config.batch_size)
             if (left := self._linger_left(reporter)) > 0:
-                await self._work.wait(left)
+                await wait_for(self._work, left)
                 waited = True
                 continue
             if events := self._source.take(self, self.batch_size):

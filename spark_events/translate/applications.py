@@ -15,7 +15,7 @@ from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.status import Status
 from spark_events.translate.user_code import UserCode
 
-__all__ = ["Applications"]
+__all__ = ["Applications", "named"]
 
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
@@ -92,6 +92,8 @@ class Applications:
         name: the application's name, as used in event bodies.
         identity: prefix of the keys of all events.
         scope_variables: attributes of all events.
+        prefix: prefix of the bodies of events about a part of the application.
+        status: the application's status.
     """
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -101,43 +103,25 @@ class Applications:
         self.scope_variables: dict[str, AttributeValue] = {}
         self.identity = _identity(None, None)
         self.name = "?"
-        # Prefix of the bodies of events about a part of the application.
-        self._prefix = ""
-        self._status = Status()
-
-    def named(self, body: str) -> str:
-        """Return the body with the application's name first, for files shared by applications."""
-        if not self._prefix or body.startswith("Application '"):
-            return body
-        # Keep the capitals of "SQL execution".
-        return f"{self._prefix}{body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the application has started and has not ended."""
-        return self._status.value == "RUNNING"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the application has ended."""
-        return self._status.is_over
+        self.prefix = ""
+        self.status = Status()
 
     def assume(self, app_id: str, attempt_id: str | None) -> None:
         """Set the id and name of an application whose start was not recorded."""
         self.name = app_id
-        self._prefix = f"{app_id}: "
+        self.prefix = f"{app_id}: "
         self.identity = _identity(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
         """Report the start, and add the application's attributes to all later events."""
-        if not self._status.become("RUNNING"):
+        if not self.status.become("RUNNING"):
             self.illegal += 1
             return
         self.name = record.app_name
         self._diagnostics.code = UserCode(record.command, record.main_class, record.py_files, record.namespaces)
         name = record.app_name or record.app_id
-        self._prefix = f"{name}: " if name else ""
+        self.prefix = f"{name}: " if name else ""
         self.identity = _identity(record.app_id, record.attempt_id)
         self.scope_variables = present(
             {
@@ -168,8 +152,8 @@ class Applications:
                 of the application names them.
             failed_job: the last job, if it failed.
         """
-        old, (new, how) = self._status.value, _outcome(record)
-        if not self._status.become(new):
+        old, (new, how) = self.status.value, _outcome(record)
+        if not self.status.become(new):
             self.illegal += 1
             return
         hints = [f"query '{name}' failed" for name in failed_queries]
@@ -231,8 +215,8 @@ class Applications:
 
     def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
         """Report a driver that exited without a record of its exit: ENDED after a JVM shutdown, else LOST."""
-        old = self._status.value
-        if old is None or not self._status.become("ENDED" if orderly else "LOST"):
+        old = self.status.value
+        if old is None or not self.status.become("ENDED" if orderly else "LOST"):
             return
         if orderly:
             body = f"Application '{self.name}' ended with its JVM; its outcome is unknown"
@@ -242,6 +226,14 @@ class Applications:
         if known.diagnosis is not None:
             body += f" (before that, {known.sentence}: {known.diagnosis.summary})"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
+
+
+def named(body: str, prefix: str) -> str:
+    """Return the body of an event with the application's name first, for files shared by applications."""
+    if not prefix or body.startswith("Application '"):
+        return body
+    # Keep the capitals of "SQL execution".
+    return f"{prefix}{body if body[1:2].isupper() else body[:1].lower() + body[1:]}"
 
 
 def _while(running: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ class Draft(msgspec.Struct, gc=False):
             twice, after a crash or by a replay, has the same event id both times.
         names_application: whether the body of the event begins with the application's name; False for the program's
             own events, whose bodies are not changed.
+        is_routine: whether the event belongs to no incident and counts in no summary.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Draft(msgspec.Struct, gc=False):
     observed_ts_millis: int
     attributes: dict[str, AttributeValue]
     names_application: bool = True
+    is_routine: bool = False
 
 
 def capitalized(text: str) -> str:

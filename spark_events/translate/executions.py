@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import msgspec
 
 from spark_events.bridge.records import SqlExecutionStart
 from spark_events.event import AttributeValue
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import present
 
 __all__ = ["Executions"]
@@ -19,17 +21,16 @@ class Executions:
     """The attributes of the latest SQL executions, by execution id."""
 
     def __init__(self) -> None:
-        self._known: Bounded[str, dict[str, AttributeValue]] = Bounded(_REMEMBERED)
+        self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
 
     def started(self, record: SqlExecutionStart) -> None:
         """Remember an execution; emit no event."""
-        self._known[str(record.execution_id)] = present(
-            {
-                "spark.sql.description": (record.description or "")[:_LIMIT] or None,
-                "spark.sql.reads": _listed(record.reads),
-                "spark.sql.writes": _listed(record.writes),
-            }
-        )
+        details: dict[str, AttributeValue | None] = {
+            "spark.sql.description": (record.description or "")[:_LIMIT] or None,
+            "spark.sql.reads": _listed(record.reads),
+            "spark.sql.writes": _listed(record.writes),
+        }
+        put(self._known, str(record.execution_id), present(details), _REMEMBERED)
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""

@@ -58,20 +58,19 @@ class ExecutorEvents:
 
     Args:
         most: events per minute; 0: no events.
+
+    Attributes:
+        next_deadline: time at which the summary of suppressed events is due, in milliseconds since the epoch.
     """
 
     def __init__(self, most: int) -> None:
+        self.next_deadline: int | None = None
         self._most = most
         self._began = 0
         self._count = 0
         # Keys of this minute's events; a repeated record produces no second event.
         self._reported: set[tuple[object, ...]] = set()
         self._more: Counter[str] = Counter()
-
-    @property
-    def next_deadline(self) -> int | None:
-        """Time at which the summary of suppressed events is due, in milliseconds since the epoch."""
-        return self._began + _WINDOW if self._more else None
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:
         """Report a new executor."""
@@ -111,9 +110,9 @@ class ExecutorEvents:
         Args:
             now: milliseconds since the epoch; None: the application ends.
         """
-        if not self._more or (now is not None and now < self._began + _WINDOW):
+        if self.next_deadline is None or (now is not None and now < self.next_deadline):
             return
-        counts, self._more = self._more, Counter()
+        counts, self._more, self.next_deadline = self._more, Counter(), None
         added = counts.pop("ADDED", 0)
         lost = sum(counts.values()) - counts.get(_RELEASED, 0)
         parts = [f"{counted(added, 'more executor', _WAS)} added"] if added else []
@@ -151,6 +150,7 @@ class ExecutorEvents:
         self._count += 1
         if self._count > self._most:
             self._more[label] += 1
+            self.next_deadline = self._began + _WINDOW
             return
         self._reported.add(key)
         yield Draft(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import deque
+from collections import OrderedDict, deque
 
 from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis
 
@@ -39,8 +39,8 @@ class Executors:
         self._present: dict[str, int] | None = {}
         # History of the total number of cores: the time of each change, and the new number.
         self._cores: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_REMEMBERED)
-        self._removed: Bounded[str, ExecutorRemoved] = Bounded(_REMEMBERED)
-        self._behind_stages: Bounded[int, _Lost] = Bounded(_REMEMBERED)
+        self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
+        self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
     @property
     def number(self) -> int | None:
@@ -83,7 +83,7 @@ class Executors:
             self._present.pop(record.executor_id, None)
             self._count_cores(record.time)
         self.removed_count += record.executor_id not in self._removed
-        self._removed[record.executor_id] = record
+        put(self._removed, record.executor_id, record, _REMEMBERED)
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
         """Add the lost executor to the failure of a stage, if the loss caused the failure.
@@ -107,7 +107,7 @@ class Executors:
             lost = self._lost(latest.executor_id, None) if latest.time >= submitted > 0 else None
         if lost is None:
             return diagnosis
-        self._behind_stages[record.stage_id] = lost
+        put(self._behind_stages, record.stage_id, lost, _REMEMBERED)
         return _fetch_failure(diagnosis, lost)
 
     def explain_job(self, diagnosis: Diagnosis) -> Diagnosis:

@@ -25,6 +25,9 @@ class Heartbeats:
         queries: supplies the running queries.
         jobs: supplies the running jobs.
         executors: supplies the number of removed executors.
+
+    Attributes:
+        next_deadline: time of the next heartbeat, in milliseconds since the epoch; None if heartbeats are off.
     """
 
     def __init__(
@@ -37,15 +40,15 @@ class Heartbeats:
         self._executors = executors
         # Number of the last reported interval, counted from the epoch.
         self._slot = -1
+        self.next_deadline: int | None = None
         self._batches = 0
         self._lags: dict[str, int] = {}
 
-    @property
-    def next_deadline(self) -> int | None:
-        """Time of the next heartbeat, in milliseconds since the epoch; None if heartbeats are off."""
-        if self._interval is None or not self._application.is_running:
-            return None
-        return (self._slot + 1) * self._interval
+    def schedule(self, _: object = None) -> None:
+        """Set the time of the next heartbeat, after the application has started or ended."""
+        self.next_deadline = None
+        if self._interval is not None and self._application.status.value == "RUNNING":
+            self.next_deadline = (self._slot + 1) * self._interval
 
     def progress(self, record: QueryProgress) -> None:
         """Record commits and lags for the next heartbeat; emit no event."""
@@ -59,11 +62,11 @@ class Heartbeats:
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Report a heartbeat if one is due at ``now``, in milliseconds since the epoch."""
-        deadline = self.next_deadline
-        if self._interval is None or deadline is None or now < deadline:
+        if self._interval is None or self.next_deadline is None or now < self.next_deadline:
             return
         # The number depends only on the clock, so a restarted sidecar computes the same number and the same event id.
         self._slot = now // self._interval
+        self.schedule()
         running = self._queries.running()
         self._lags = {run.run_id: self._lags[run.run_id] for run in running if run.run_id in self._lags}
         batches, self._batches = self._batches, 0

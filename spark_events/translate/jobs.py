@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, capitalized
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.last_failure import LastFailure
-from spark_events.translate.origin import Origin
+from spark_events.translate.origin import Origin, note_batch, origin_of
 from spark_events.translate.queries import Queries
 
 __all__ = ["Jobs"]
@@ -47,7 +48,7 @@ class Jobs:
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
-        self._failed_executions: Bounded[int, None] = Bounded(_REMEMBERED)
+        self._failed_executions: OrderedDict[int, None] = OrderedDict()
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -56,12 +57,12 @@ class Jobs:
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
-        self._running: Bounded[int, Origin] = Bounded(_RUNNING)
-        self._over: Bounded[int, None] = Bounded(_REMEMBERED)
+        self._running: OrderedDict[int, Origin] = OrderedDict()
+        self._over: OrderedDict[int, None] = OrderedDict()
 
     def batch_started(self, record: BatchStarted) -> None:
         """Store the batch that a query processes; emit no event."""
-        Origin(record.properties, self._queries).note_batch()
+        note_batch(record.properties, self._queries.of_query(record.properties.get("sql.streaming.queryId")))
 
     def started(self, record: JobStart) -> Iterable[Draft]:
         """Report the start of a job."""
@@ -69,11 +70,11 @@ class Jobs:
         if job_id in self._running or job_id in self._over:
             self.illegal += 1
             return ()
-        origin = Origin(record.properties, self._queries, self._executions)
-        self._running[job_id] = origin
+        origin = origin_of(record.properties, self._queries, self._executions)
+        put(self._running, job_id, origin, _RUNNING)
         self._last_failure.started(job_id, origin.execution_id)
         if origin.is_streaming:
-            origin.note_batch()
+            note_batch(record.properties, origin.run)
             if not self._streaming:
                 return ()
         body = f"{capitalized(_name(job_id, origin))} started"
@@ -91,11 +92,12 @@ class Jobs:
             self.illegal += not self._application_is_over
             return ()
         known = self._running.pop(job_id, None)
-        origin = known or Origin({}, self._queries)
-        self._over[job_id] = None
+        origin = known or Origin()
+        put(self._over, job_id, None, _REMEMBERED)
         old = None if known is None else "RUNNING"
         if record.failure is None:
-            if self._last_failure.succeeded(job_id, origin.execution_id):
+            last = self._last_failure
+            if (last.title or self.last_failed is not None) and last.succeeded(job_id, origin.execution_id):
                 self.last_failed = None
             if known is None and not self._streaming:
                 # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
@@ -108,7 +110,7 @@ class Jobs:
         name = _name(job_id, origin)
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
-        if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
+        if diagnosis.cancelled and not self._streaming and _was_stopped(origin, message):
             return ()
         self.last_failed = None if diagnosis.cancelled else job_id
         how = "was cancelled" if diagnosis.cancelled else "failed"
@@ -116,7 +118,7 @@ class Jobs:
         self._last_failure.started(job_id, origin.execution_id)
         self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
         if not diagnosis.cancelled and origin.execution_id is not None:
-            self._failed_executions[origin.execution_id] = None
+            put(self._failed_executions, origin.execution_id, None, _REMEMBERED)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
         body = f"{capitalized(name)} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
@@ -152,12 +154,17 @@ class Jobs:
         """
         self._application_is_over = True
         for job_id, origin in self._running.items():
-            self._over[job_id] = None
+            put(self._over, job_id, None, _REMEMBERED)
             if not origin.is_streaming:
                 name = capitalized(_name(job_id, origin))
                 body = f"{name} was cancelled: its application ended while the job was running"
                 yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.WARN, origin)
         self._running.clear()
+
+
+def _was_stopped(origin: Origin, reason: str) -> bool:
+    """Return whether the query's `stop()` cancelled the job; Spark's message then contains the id of the run."""
+    return origin.is_streaming and (origin.run is None or origin.run.run_id in reason)
 
 
 def _name(job_id: int, origin: Origin) -> str:
@@ -171,4 +178,5 @@ def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity
         attributes["spark.status.old"] = old
     attributes["spark.status.new"] = new
     attributes.update(origin.attributes)
-    return Draft("JobStatusChangeEvent", "spark.job", ("job", job_id, new), body, severity, at, attributes)
+    key = ("job", job_id, new)
+    return Draft("JobStatusChangeEvent", "spark.job", key, body, severity, at, attributes, is_routine=new == "FINISHED")

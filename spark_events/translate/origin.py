@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from spark_events.event import AttributeValue
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries, Run
 
-__all__ = ["Origin", "bracketed", "in_brackets", "user_call_site"]
+__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of", "user_call_site"]
 
 _DESCRIPTION_LIMIT = 120
 #: Local properties that become attributes, and the names of these attributes.
@@ -56,86 +58,58 @@ def bracketed(description: str) -> str:
     return f" ({line})" if line else ""
 
 
-class Origin:
+# gc=False: origins are never part of a reference cycle.
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Origin of a job or a stage: its query and batch, or its description.
+
+    Attributes:
+        is_streaming: whether the job or stage belongs to a micro-batch.
+        run: the run of the query; None outside micro-batches, or if the query is unknown.
+        execution_id: id of the SQL execution; None outside SQL.
+        clause: the origin in brackets, to append to a name in an event's body.
+        attributes: the attributes of the job's or stage's events; do not change this dictionary.
+    """
+
+    is_streaming: bool = False
+    run: Run | None = None
+    execution_id: int | None = None
+    clause: str = ""
+    attributes: dict[str, AttributeValue] = {}
+
+
+def origin_of(properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> Origin:
+    """Return the origin of a job or a stage.
 
     Args:
         properties: the local properties that the shim sends; secrets are redacted.
         queries: to find the query.
         executions: to find the sources and targets of the SQL execution; None omits them.
-
-    Attributes:
-        is_streaming: whether the job or stage belongs to a micro-batch.
     """
+    attributes: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
+    execution, query = properties.get("spark.sql.execution.id"), properties.get("sql.streaming.queryId")
+    clause = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
+    if execution is not None and executions is not None:
+        attributes |= executions.attributes(execution)
+        clause = clause or bracketed(executions.description(execution))
+    run = None if query is None else queries.of_query(query)
+    if query is not None:
+        attributes |= {"spark.streaming.query.id": query} if run is None else present(run.scope_variables)
+        batch = _number(properties.get("streaming.sql.batchId"))
+        if batch is not None:
+            attributes["spark.batch.id"] = batch
+            clause = f" (query '{query[:8] if run is None else run.title}', batch {batch})"
+    return Origin(query is not None, run, _number(execution), clause, attributes)
 
-    __slots__ = ("_attributes", "_batch", "_clause", "_executions", "_properties", "_run", "is_streaming")
 
-    def __init__(self, properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> None:
-        self._properties = properties
-        self._executions = executions
-        self.is_streaming = "sql.streaming.queryId" in properties
-        self._run: Run | None = None
-        self._batch: int | None = None
-        if self.is_streaming:
-            self._run = queries.of_query(properties["sql.streaming.queryId"])
-            batch = properties.get("streaming.sql.batchId", "")
-            self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
-        # Compute the attributes once; the events for a job's start, completion and failure share them.
-        self._clause: str | None = None
-        self._attributes: dict[str, AttributeValue] | None = None
+def note_batch(properties: Mapping[str, str], run: Run | None) -> None:
+    """Store the query's current batch, and the query's policy for several watermarks."""
+    batch = _number(properties.get("streaming.sql.batchId"))
+    if run is not None and batch is not None:
+        run.batch_begins(batch)
+        policy = properties.get("spark.sql.streaming.multipleWatermarkPolicy")
+        if policy is not None:
+            run.watermark_policy = policy.lower()
 
-    def was_stopped(self, reason: str) -> bool:
-        """Return whether the query's `stop()` cancelled the job.
 
-        In this case, Spark's message contains the id of the run.
-        """
-        return self.is_streaming and (self._run is None or self._run.run_id in reason)
-
-    @property
-    def execution_id(self) -> int | None:
-        """Id of the SQL execution; None outside SQL."""
-        execution = self._properties.get("spark.sql.execution.id", "")
-        return int(execution) if execution.isdecimal() and len(execution) < 19 else None
-
-    def note_batch(self) -> None:
-        """Store the query's current batch, and the query's policy for several watermarks."""
-        if self._run is not None and self._batch is not None:
-            self._run.batch_begins(self._batch)
-            policy = self._properties.get("spark.sql.streaming.multipleWatermarkPolicy")
-            if policy is not None:
-                self._run.watermark_policy = policy.lower()
-
-    @property
-    def clause(self) -> str:
-        """The origin in brackets, to append to a name in an event's body."""
-        if self._clause is None:
-            self._clause = self._make_clause()
-        return self._clause
-
-    def _make_clause(self) -> str:
-        if self._batch is not None:
-            title = self._run.title if self._run is not None else self._properties["sql.streaming.queryId"][:8]
-            return f" (query '{title}', batch {self._batch})"
-        properties = self._properties
-        given = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
-        execution = properties.get("spark.sql.execution.id")
-        if given or execution is None or self._executions is None:
-            return given
-        return bracketed(self._executions.description(execution))
-
-    @property
-    def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes of this job's or stage's events."""
-        if self._attributes is None:
-            properties = self._properties
-            self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}
-            execution = properties.get("spark.sql.execution.id")
-            if execution is not None and self._executions is not None:
-                self._attributes |= self._executions.attributes(execution)
-            if self._run is not None:
-                self._attributes.update(present(self._run.scope_variables))
-            elif self.is_streaming:
-                self._attributes["spark.streaming.query.id"] = properties["sql.streaming.queryId"]
-            if self._batch is not None:
-                self._attributes["spark.batch.id"] = self._batch
-        return self._attributes
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None

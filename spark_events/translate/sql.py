@@ -7,11 +7,12 @@ memory in ``collect()``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Iterator
 
-from spark_events.bridge.records import JobEnd, SqlExecutionEnd, SqlExecutionStart
+from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 from spark_events.event import Severity
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -37,14 +38,17 @@ class SqlExecutions:
         jobs: to find out which executions failed because of a job.
         diagnostics: analyses exceptions.
         last_failure: the failure that may explain why the application ended.
+
+    Attributes:
+        held: the failures that wait for the ends of their jobs, by execution id.
     """
 
     def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
         self._jobs = jobs
         self._diagnostics = diagnostics
         self._last_failure = last_failure
-        self._failed: Bounded[int, None] = Bounded(_REMEMBERED)
-        self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
+        self._failed: OrderedDict[int, None] = OrderedDict()
+        self.held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def started(self, record: SqlExecutionStart) -> None:
         """Note the start of an execution; emit no event."""
@@ -53,14 +57,12 @@ class SqlExecutions:
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held failure."""
-        if not self._held:
-            return None
-        return min(record.seq for record, _ in self._held.values()) or None
+        return min((record.seq for record, _ in self.held.values()), default=0) or None
 
     @property
     def next_deadline(self) -> int | None:
         """Time at which a held failure is reported at the latest, in milliseconds since the epoch."""
-        return min((record.time + _PATIENCE for record, _ in self._held.values()), default=None)
+        return min((record.time + _PATIENCE for record, _ in self.held.values()), default=None)
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
         """Handle the completion of an execution: a failure, or the first success after a failure.
@@ -75,19 +77,15 @@ class SqlExecutions:
         root = record.execution_id if record.root_id is None else record.root_id
         if root in self._failed:
             return
-        self._failed[root] = None
+        put(self._failed, root, None, _REMEMBERED)
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
         if diagnosis.cancelled or record.error.startswith(ABORTED):
             # This message shows that a job failed; the job's own event reports the failure.
             return
-        self._held[record.execution_id] = record, diagnosis
+        self.held[record.execution_id] = record, diagnosis
         yield from self.flush(record.time)
-
-    def job_ended(self, record: JobEnd) -> Iterable[Draft]:
-        """Handle the completion of a job: report the held executions that no longer wait for a job."""
-        return self.flush(record.time) if self._held else ()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
         """Report the held executions that no longer wait for a job, except those with a failed job.
@@ -97,10 +95,10 @@ class SqlExecutions:
         Args:
             now: milliseconds since the epoch; None: no more jobs will end.
         """
-        for execution_id, (record, diagnosis) in list(self._held.items()):
+        for execution_id, (record, diagnosis) in list(self.held.items()):
             if now is not None and now < record.time + _PATIENCE and self._jobs.runs_in(execution_id):
                 continue
-            del self._held[execution_id]
+            del self.held[execution_id]
             if not self._jobs.has_failed_in(execution_id):
                 yield self._draft(record, self._last_failure.named_alike(diagnosis))
 

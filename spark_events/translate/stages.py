@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.origin import Origin, bracketed, in_brackets, user_call_site
+from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of, user_call_site
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stages import StageSummaries
@@ -115,9 +116,9 @@ class Stages:
         self._streaming = streaming
         self._summaries = summaries
         self._executions = executions
-        self._running: Bounded[tuple[int, int], _StageAttempt] = Bounded(_RUNNING)
-        self._over: Bounded[tuple[int, int], None] = Bounded(_REMEMBERED)
-        self._failures: Bounded[int, int] = Bounded(_REMEMBERED)
+        self._running: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
+        self._over: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._failures: OrderedDict[int, int] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> None:
         """Remember a new stage attempt; emit no event."""
@@ -127,9 +128,10 @@ class Stages:
             return
         for other in self._running.values():
             other.is_alone = False
-        origin = Origin(record.properties, self._queries)
+        origin = origin_of(record.properties, self._queries)
         description = self._executions.description(origin.execution_id)
-        self._running[key] = _StageAttempt(record.name, origin, record.time, not self._running, description)
+        attempt = _StageAttempt(record.name, origin, record.time, not self._running, description)
+        put(self._running, key, attempt, _RUNNING)
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """Report a change of status that the shim derived from the tasks it counted."""
@@ -178,8 +180,8 @@ class Stages:
             # Spark reports such a stage twice: first the failure, then that the stage cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
-        self._over[key] = None
-        attempt = self._running.pop(key, None) or _StageAttempt(record.name, Origin({}, self._queries))
+        put(self._over, key, None, _REMEMBERED)
+        attempt = self._running.pop(key, None) or _StageAttempt(record.name, Origin())
         yield from self._failure(record, attempt)
         title = _name(record.stage_id, record.attempt, attempt.name)
         summary = self._summaries.of(record, title, attempt.clause, attempt.origin, attempt.is_alone)
@@ -221,7 +223,7 @@ class Stages:
         if not FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
         failures = self._failures.pop(record.stage_id, 0) + 1
-        self._failures[record.stage_id] = failures
+        put(self._failures, record.stage_id, failures, _REMEMBERED)
         return failures < record.most_failures
 
 

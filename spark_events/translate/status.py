@@ -12,21 +12,18 @@ class Status:
 
     Attributes:
         value: the current status; None while it is unknown.
+        is_over: whether the status is final.
     """
 
-    __slots__ = ("value",)
+    __slots__ = ("is_over", "value")
 
     def __init__(self) -> None:
         self.value: str | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the status is final."""
-        return self.value not in (None, "RUNNING")
+        self.is_over = False
 
     def become(self, new: str) -> bool:
         """Set a new status; if the status is final or does not change, return False."""
         if self.is_over or new == self.value:
             return False
-        self.value = new
+        self.value, self.is_over = new, new != "RUNNING"
         return True

@@ -28,22 +28,25 @@ class Streams:
     Args:
         queries: the queries of the application.
         config: the settings of the events.
+
+    Attributes:
+        runs: the commits and the watermark of each run that has not ended, by the run's id.
     """
 
     def __init__(self, queries: Queries, config: TranslateConfig) -> None:
         self._queries = queries
         self._config = config
-        self._runs: dict[str, _Tracked] = {}
+        self.runs: dict[str, _Tracked] = {}
 
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
-        return _earliest(self._runs.values())
+        return _earliest(self.runs.values())
 
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event."""
-        held = (run.commits.held_record for run in self._runs.values())
+        held = (run.commits.held_record for run in self.runs.values())
         return min((record for record in held if record is not None), default=None)
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
@@ -85,7 +88,7 @@ class Streams:
         """Report the held events and then that the run ended; close the run's watermark."""
         yield from self.tick(record.at)
         ended = record.at
-        run = self._runs.get(record.run_id)
+        run = self.runs.get(record.run_id)
         if run is not None and record.until is not None and run.watermark.lives_until(record.until):
             # An event log does not record when a run ended. Therefore, first report the events that are due before the
             # next line.
@@ -94,15 +97,15 @@ class Streams:
                 yield draft
         yield from self._close(record.run_id)
         yield from self._queries.terminated(record, ended)
-        self._runs.pop(record.run_id, None)
+        self.runs.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Report all events due until now, in order of their deadlines."""
-        return _tick(self._runs.values(), now)
+        return _tick(self.runs.values(), now)
 
     def flush(self) -> Iterator[Draft]:
         """Report the held events and close all watermarks, because the application has ended."""
-        for run_id in self._runs:
+        for run_id in self.runs:
             yield from self._close(run_id)
 
     def _nothing_to_do(self, run: Run, at: int) -> Iterator[Draft]:
@@ -113,16 +116,16 @@ class Streams:
             yield from watermark.idle(at)
 
     def _close(self, run_id: str) -> Iterator[Draft]:
-        run = self._runs.get(run_id)
+        run = self.runs.get(run_id)
         if run is not None:
             yield from run.commits.flush()
             run.watermark.close()
 
     def _of(self, run: Run) -> _Tracked:
-        if run.run_id not in self._runs:
+        if run.run_id not in self.runs:
             timeout = round(self._config.watermark.idle_timeout * 1000)
-            self._runs[run.run_id] = _Tracked(Commits(run, self._config.batch_commit), WatermarkTracker(run, timeout))
-        return self._runs[run.run_id]
+            self.runs[run.run_id] = _Tracked(Commits(run, self._config.batch_commit), WatermarkTracker(run, timeout))
+        return self.runs[run.run_id]
 
 
 def _earliest(runs: Iterable[_Tracked]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -37,7 +37,7 @@ from spark_events.bridge.records import (
 )
 from spark_events.event import Attributes, Event
 from spark_events.translate.added import added
-from spark_events.translate.applications import Applications
+from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.deadlines.deadlines import Deadlines
@@ -146,9 +146,15 @@ class Translator:
         self._heartbeats = Heartbeats(
             config.heartbeat_interval, self._application, self._queries, self._jobs, executors
         )
+        # The classes that may hold events, each with the dictionary or queue of its work, which is usually empty.
+        self._holders: tuple[tuple[Collection[Any], Streams | SqlExecutions | Incidents], ...] = (
+            (self._streams.runs, self._streams),
+            (self._sql.held, self._sql),
+            (self._incidents.held, self._incidents),
+        )
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
-            ApplicationStart: (_time, self._application_started),
-            ApplicationEnd: (_time, self._application_ended),
+            ApplicationStart: (_time, _each(self._application_started, self._heartbeats.schedule)),
+            ApplicationEnd: (_time, _each(self._application_ended, self._heartbeats.schedule)),
             QueryStarted: (_timestamp, self._streams.started),
             QueryProgress: (
                 committed_at,
@@ -174,7 +180,7 @@ class Translator:
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
-            self._handlers[kind] = moment, _each(judge, handler)
+            self._handlers[kind] = moment, _each(judge, handler, self.deadlines.schedule)
 
     @property
     def illegal(self) -> int:
@@ -186,8 +192,8 @@ class Translator:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         parts = (self._heartbeats, self.deadlines, self._executor_events)
         due = [at for part in parts if (at := part.next_deadline) is not None]
-        for deadline in (self._streams.next_deadline, self._sql.next_deadline, self._incidents.next_deadline):
-            if deadline is not None:
+        for work, holder in self._holders:
+            if work and (deadline := holder.next_deadline) is not None:
                 due.append(deadline + self._behind)
         return min(due, default=None)
 
@@ -195,9 +201,9 @@ class Translator:
     def held_record(self) -> int | None:
         """Number of the oldest record with a held event; do not acknowledge this record yet."""
         # This property is read for every record, and a loop is faster than `min`.
-        oldest = self._streams.held_record
-        for record in (self._sql.held_record, self._incidents.held_record):
-            if record is not None and (oldest is None or record < oldest):
+        oldest: int | None = None
+        for work, holder in self._holders:
+            if work and (record := holder.held_record) is not None and (oldest is None or record < oldest):
                 oldest = record
         return oldest
 
@@ -209,7 +215,7 @@ class Translator:
     @property
     def application_is_over(self) -> bool:
         """Whether the application has ended."""
-        return self._application.is_over
+        return self._application.status.is_over
 
     @property
     def jobs_without_start(self) -> int:
@@ -282,12 +288,13 @@ class Translator:
             orderly: whether the JVM announced its shutdown, which proves that the driver was not killed.
             how: explanation of the loss, as a clause of the event's body.
         """
-        if self._provisional is not None and not self._application.is_over:
+        if self._provisional is not None and not self._application.status.is_over:
             # The program had stopped Spark before the driver was killed, so the provisional end is the final one.
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:
             drafts = [*self._held(), *self._application.lost(at, orderly, self._running(), how)]
+        self._heartbeats.schedule()
         return [*self._behind_held(drafts, at), *self.decide()]
 
     def _held(self) -> Iterator[Draft]:
@@ -328,7 +335,7 @@ class Translator:
         # Records of an event log do not pass through the shim, so they have no such delay.
         behind = record.at - moment
         self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
-        deadline = self._streams.next_deadline
+        deadline = self._streams.next_deadline if self._streams.runs else None
         if deadline is None or deadline > moment:
             return handler(record) or ()
         return self._timed(moment, handler, record)
@@ -353,7 +360,8 @@ class Translator:
 
     def _job_ended(self, record: JobEnd) -> Iterable[Draft]:
         self._links.ui = record.ui or self._links.ui
-        return [*self._jobs.ended(record), *self._sql.job_ended(record)]
+        drafts = self._jobs.ended(record)
+        return [*drafts, *self._sql.flush(record.time)] if self._sql.held else drafts
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._held()
@@ -366,18 +374,19 @@ class Translator:
         yield from self._application.ended(record, failed, running, self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
-        self._summaries.observe(draft)
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
         attributes = Attributes(application.scope_variables)
         # The caller does not have the dictionary yet, so changing it is safe.
         _extend(attributes, draft.attributes)
-        _extend(attributes, self._recoveries.of(name, attributes))
+        if not draft.is_routine:
+            self._summaries.observe(draft)
+            _extend(attributes, self._recoveries.of(name, attributes))
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(
             name=name,
             class_scope=draft.class_scope,
-            body=application.named(draft.body) if draft.names_application else draft.body,
+            body=named(draft.body, application.prefix) if draft.names_application else draft.body,
             severity=draft.severity,
             observed_ts_millis=draft.observed_ts_millis,
             event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),

@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_service import Service, Steps, outcome
 
-#: Coverage would double the time of these simulations; other tests run the same lines.
-pytestmark = pytest.mark.no_cover
-
 
 def noise() -> Steps:
     """Return a random number of concurrent calls by other clients."""

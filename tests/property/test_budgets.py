@@ -23,9 +23,6 @@ from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
 
-#: Coverage would double the time of these simulations; other tests run the same lines.
-pytestmark = pytest.mark.no_cover
-
 MINUTE = 60.0
 
 

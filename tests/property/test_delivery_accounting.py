@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 
 STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), partly(2)])
 
@@ -34,7 +34,7 @@ def test_every_event_is_delivered_or_dropped_exactly_once(
     delivery.start()
     accepted = 0
     for count in puts:
-        delivery.put(Entries([Entry(accepted + i + 1, event(accepted + i)) for i in range(count)]))
+        delivery.put([Entry(accepted + i + 1, event(accepted + i)) for i in range(count)])
         accepted += count
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 20)

@@ -7,16 +7,12 @@ import dataclasses
 from collections import Counter, defaultdict
 from typing import Any
 
-import pytest
 from enrich_engine import Run, chunks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.settings import Cache, Retry
-
-#: Coverage would double the time of these simulations; other tests run the same lines.
-pytestmark = pytest.mark.no_cover
 
 _TICK = 0.001
 _ATTEMPTS = 3

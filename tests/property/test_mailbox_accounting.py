@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_events import Severity
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 
 
@@ -59,7 +59,7 @@ class MailboxMachine(RuleBasedStateMachine):
             # Shed the oldest of the least severe events. min() returns the first minimum, which is the oldest.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
-        self.box.put(Entries(entries))
+        self.box.put(entries)
 
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from spools import CORRUPT, FAILS, FULL, Disk
 
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import Event
@@ -101,7 +101,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.number += count
 
     def _put(self, which: range) -> None:
-        self.spool.put(Entries([Entry(n, event_of(n)) for n in which]))
+        self.spool.put([Entry(n, event_of(n)) for n in which])
 
     @rule(turns=st.integers(1, 6))
     def work(self, turns: int) -> None:
@@ -215,7 +215,7 @@ class SpoolMachine(RuleBasedStateMachine):
         hangs, self.hangs = self.hangs, None
         other = self._spool()
         self.others.append(other)
-        other.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
+        other.put([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)])
         self.number += count
         self.is_ordered = False
         # Another driver may use a file that this application has released, like the next run of this application.

@@ -40,7 +40,8 @@ MARK = "SPARK_EVENTS_TEST_RUN"
 DEADLINE_SECONDS = 600
 #: Time limit for the sidecar's exit after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
-_POLL_SECONDS = 0.02
+#: First and longest interval between two probes; most probes read the environment of all processes.
+_POLL_SECONDS = (0.02, 0.1)
 
 # Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
@@ -158,10 +159,12 @@ def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 120) -> 
         TimeoutError: if no result is true in time; the error message contains ``what``.
     """
     deadline = time.monotonic() + seconds
+    pause, longest = _POLL_SECONDS
     while not (found := probe()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds} s for {what}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(longest, 1.5 * pause)
     return found
 
 

@@ -39,8 +39,7 @@ def both(lab: Lab) -> Both:
     }
     run = lab.run("totals.py", defaults=settings, small={**SMALL_SPARK, "spark.master": "local[2,3]"})
     assert run.process.returncode == 0, run.tail()
-    decoder = r.Decoder()
-    live = [decoder.decode(json.dumps(one).encode()) for one in records(double)]
+    live = [r.decode(json.dumps(one).encode()) for one in records(double)]
     (found,) = find_logs(log)
     complaints: list[str] = []
     replayed = list(EventLogReader(found, complaints.append, 0.001).records())

@@ -54,7 +54,6 @@ PROGRAMS = {
     "python-raise": _RAISED,
     "python-stop-raise": _RAISED,
     "python-exit-3": Expected("FAILED", "FAILED", "PROGRAM_FAILED", 3),
-    "python-return": _RETURNED,
     "python-return-packed": _RETURNED,
     "python-raise-first": _RETURNED,
 }

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
 
-from fakes import ROOT
+import pytest
+from fakes import PATIENCE, ROOT, START, application_start, eventually, goodbye, hello, read_events
+
+from spark_events.bridge.acknowledgements import MessageWriter
+from spark_events.bridge.pipe import RecordPipe
+from spark_events.driver_session import DriverSession
 
 _TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)
+
+
+def named_steps() -> list[str]:
+    return [name for step in _STEP.findall(_TEXT) for name in re.findall(r"`(\w+)`", step)]
 
 
 def test_every_class_on_a_record_s_path_exists() -> None:
     """Every class that the page lists on the path of a record exists in Java or in Python."""
     sources = [*ROOT.glob("jvm-shim/src/**/*.java"), *ROOT.glob("spark_events/**/*.py")]
     defined = set(re.findall(r"\bclass (\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
-    named = [name for step in _STEP.findall(_TEXT) for name in re.findall(r"`(\w+)`", step)]
+    named = named_steps()
     assert len(named) >= 25
     assert [name for name in named if name not in defined] == []
 
@@ -22,3 +37,60 @@ def test_every_class_on_a_record_s_path_exists() -> None:
 def test_a_record_passes_at_most_20_steps() -> None:
     """A record passes through at most 20 steps. A step is one class or one of several alternative classes."""
     assert len(_STEP.findall(_TEXT)) <= 20
+
+
+class Tracer:
+    """Records the package's classes whose methods run while ``is_on`` is set, except on the watch thread."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.classes: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if self.is_on and event == "call" and threading.current_thread().name != "spark-events-watch":
+            owner = type(frame.f_locals.get("self"))
+            if owner.__module__.startswith("spark_events."):
+                self.classes.add(owner.__name__)
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    made = Tracer()
+    threading.setprofile(made)
+    yield made
+    threading.setprofile(None)
+
+
+def test_the_page_names_each_class_that_the_end_of_a_job_passes(tracer: Tracer, tmp_path: Path) -> None:
+    """From the pipe to the file, the end of a successful job passes at most 12 classes, which the page names."""
+    read, write = os.pipe()
+    file, messages = tmp_path / "events.jsonl", list[bytes]()
+    session = DriverSession(RecordPipe(read), MessageWriter(messages.append), lambda: True)
+
+    def run() -> None:
+        assert session.begin()
+        session.run()
+
+    def send(*records: dict[str, object]) -> None:
+        os.write(write, b"".join(json.dumps(one).encode() + b"\n" for one in records))
+
+    def acknowledged(through: int) -> bool:
+        return any(b'"ack","through":%d,' % through in message for message in messages)
+
+    running = threading.Thread(target=run)
+    running.start()
+    audit = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(file)}
+    job = {"at": START, "time": START, "job_id": 1}
+    send(hello(audit), {**application_start(), "seq": 1}, {"kind": "job_start", "seq": 2, **job})
+    eventually(lambda: acknowledged(2))
+    tracer.is_on = True
+    send({"kind": "job_end", "seq": 3, **job})
+    eventually(lambda: acknowledged(3))
+    tracer.is_on = False
+    send(goodbye())
+    running.join(PATIENCE)
+    os.close(read)
+    os.close(write)
+    assert [one["attributes"].get("spark.status.new") for one in read_events(file)][2] == "FINISHED"
+    assert len(tracer.classes) <= 12
+    assert tracer.classes - {*named_steps(), "Acknowledgements", "FileReporter"} == set()

@@ -13,6 +13,8 @@ import pytest
 
 import spark_events
 
+pytestmark = pytest.mark.no_cover
+
 PACKAGE = Path(spark_events.__file__).parent
 # For each part, a subpackage or top-level module: the parts that it may import.
 LEAVES = {"event", "errors", "config", "loading", "loops", "_version"}

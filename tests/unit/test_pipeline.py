@@ -14,8 +14,9 @@ from fakes import event, eventually
 
 from spark_events import ConfigError, Event, Reporter, Severity
 from spark_events.config import Settings, option, text
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
+from spark_events.dispatch.selection import may_fit
 from spark_events.errors import MissingExtraError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
@@ -112,8 +113,8 @@ def test_the_default_is_a_log_reporter() -> None:
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
     (delivery,) = made.deliveries
-    assert not delivery.selection.may_fit(None, None, Severity.DEBUG)
-    assert delivery.selection.may_fit(None, None, Severity.INFO)
+    assert not may_fit(delivery.selection, None, None, Severity.DEBUG)
+    assert may_fit(delivery.selection, None, None, Severity.INFO)
     assert made.awaited() == []
     assert made.plans.config.shutdown_timeout == 10.0
 
@@ -143,7 +144,7 @@ def test_a_type_may_receive_only_some_events(includes: dict[str, str], accepted:
     made = pipeline(reporter__mine__type=f"{__name__}:OnlyEnds", reporter__mine__colour="red", **chosen)
     (delivery,) = made.deliveries
     for number, name in enumerate(("Start", "Commit", "End")):
-        delivery.put(Entries([Entry(1, msgspec.structs.replace(event(number), name=name))]))
+        delivery.put([Entry(1, msgspec.structs.replace(event(number), name=name))])
     assert delivery.counters().accepted == accepted
 
 
@@ -235,7 +236,7 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     """
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
-    delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
+    delivery.put([Entry(1, event(n)) for n in range(32)])
     assert delivery.counters().dropped == ({} if settings else {"mailbox-full": 31})
 
 

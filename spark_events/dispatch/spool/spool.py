@@ -10,12 +10,12 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Counts, Mailbox, dropped_of
 from spark_events.dispatch.spool.database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.ownership import SpoolFolder
@@ -98,7 +98,7 @@ class Spool:
     def start(self) -> None:
         self._writer.start()
 
-    def put(self, entries: Entries) -> bool:
+    def put(self, entries: Sequence[Entry]) -> bool:
         with self._lock:
             self._mailbox.put(entries)
             self._work.notify()

@@ -37,6 +37,7 @@ class FileReporter(Reporter):
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
+        self._rotates = config.rotates
         self._path = placed(config.path)
         self._fd = -1
         self._identity = (0, 0)
@@ -53,7 +54,7 @@ class FileReporter(Reporter):
         self._reopen()
         self._try_lock()
         self._unlock()
-        if self._config.rotates and not self._has_locks:
+        if self._rotates and not self._has_locks:
             raise OSError(
                 errno.ENOLCK,
                 "rotation needs file locks, which the file system of this path does not support",
@@ -122,7 +123,7 @@ class FileReporter(Reporter):
         If the rotation fails, the file keeps growing, because an oversized file is better than lost events.
         """
         now = time.time()
-        if not self._config.rotates or not is_full(self._config, status, more, now):
+        if not self._rotates or not is_full(self._config, status, more, now):
             return False
         try:
             self._archive.put_aside(now)

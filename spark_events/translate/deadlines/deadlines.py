@@ -64,6 +64,7 @@ class Deadlines:
 
     Attributes:
         handlers: functions that convert a record to events, by the record's type. Only enabled rules have handlers.
+        next_deadline: time of the next request, in milliseconds since the epoch; None: never.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Deadlines:
         self._asked_jobs: list[int] = []
         self._forgiven = 0
         self._is_over = False
+        self.next_deadline: int | None = None
         self.handlers = self._all_handlers() if config.is_on else {}
 
     def _all_handlers(self) -> dict[type, Callable[[Any], Iterable[Draft] | None]]:
@@ -106,15 +108,12 @@ class Deadlines:
             handlers[StageWaited] = self._stage.waited
         return handlers
 
-    @property
-    def next_deadline(self) -> int | None:
-        """Time of the next request, in milliseconds since the epoch; None: never."""
-        if self._is_over or not self.handlers:
-            return None
+    def schedule(self, _: object = None) -> None:
+        """Set the time of the next request; call this method after each handler."""
         moments = [at for run in self._runs.values() for at in run.due()]
         moments += [*self._jobs.due(), *self._stage.due(), *self._application.due()]
-        due = min(moments, default=None)
-        return due if due is None or self._asked is None else max(due, self._asked + _PATIENCE)
+        due = None if self._is_over else min(moments, default=None)
+        self.next_deadline = due if due is None or self._asked is None else max(due, self._asked + _PATIENCE)
 
     def tick(self, now: int) -> None:
         """Prepare a request, if one is due.
@@ -122,10 +121,10 @@ class Deadlines:
         Args:
             now: milliseconds since the epoch.
         """
-        due = self.next_deadline
-        if due is None or now < due:
+        if self.next_deadline is None or now < self.next_deadline:
             return
         self._asked = now
+        self.schedule()
         soon = now + _SOON
         runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
         self._asked_runs = frozenset(runs)
@@ -143,6 +142,7 @@ class Deadlines:
             self._edges.load(record.overdue)
             for _ in self._inspected(record):
                 pass
+            self.schedule()
 
     def _inspected(self, record: Inspection) -> Iterator[Draft]:
         # A late answer to an earlier request does not show whether the jobs of the last request are running.

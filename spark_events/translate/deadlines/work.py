@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.event import AttributeValue
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
 from spark_events.translate.executions import Executions
-from spark_events.translate.origin import Origin, in_brackets, user_call_site
+from spark_events.translate.origin import Origin, in_brackets, origin_of, user_call_site
 from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
@@ -42,7 +43,7 @@ class JobDeadlines:
         self._limit = _millis(limit)
         self._queries = queries
         self._executions = executions
-        self._jobs: Bounded[int, tuple[int, Origin]] = Bounded(_RUNNING)
+        self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
 
     def due(self) -> Iterator[int]:
         """Yield the times at which events are due; stop at the first job on time, because later jobs started later."""
@@ -62,9 +63,9 @@ class JobDeadlines:
 
     def started(self, record: JobStart) -> None:
         """Apply the start of a job; emit no event."""
-        origin = Origin(record.properties, self._queries, self._executions)
+        origin = origin_of(record.properties, self._queries, self._executions)
         if not origin.is_streaming:
-            self._jobs[record.job_id] = (record.time, origin)
+            put(self._jobs, record.job_id, (record.time, origin), _RUNNING)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""
@@ -210,11 +211,11 @@ class StageDeadline:
         yield from self._edges.close(self._work(stage, 0, {}), at, f"{self._title(stage)} {how}")
 
     def _title(self, stage: RunningStage) -> str:
-        clause, name = Origin(stage.properties, self._queries, self._executions).clause, user_call_site(stage.name)
+        clause, name = origin_of(stage.properties, self._queries, self._executions).clause, user_call_site(stage.name)
         return f"Stage {stage.stage_id}{in_brackets(name)}{'' if name and name in clause else clause}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
-        origin = Origin(stage.properties, self._queries)
+        origin = origin_of(stage.properties, self._queries)
         attributes = {**origin.attributes, **attributes_of(stage), **details}
         return Work(_stage_name(stage), "resources", (stage.stage_id, stage.attempt, since), attributes)
 

@@ -115,25 +115,26 @@ class Incidents:
     Args:
         config: the settle time.
         links: adds links to failure events.
+
+    Attributes:
+        held: the events in the queue.
     """
 
     def __init__(self, config: IncidentConfig, links: Links) -> None:
         self._settle = round(config.settle * 1000)
         self._links = links
-        self._waiting: deque[_Waiting] = deque()
+        self.held: deque[_Waiting] = deque()
         self._recent: deque[_Failed] = deque(maxlen=_MOST_REMEMBERED)
 
     @property
     def held_record(self) -> int | None:
         """Number of the oldest record with an event in this queue."""
-        if not self._waiting:
-            return None
-        return min(held.record for held in self._waiting) or None
+        return min((held.record for held in self.held), default=0) or None
 
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that decides a role; milliseconds since the epoch."""
-        if not self._waiting:
+        if not self.held:
             return None
         return min((failed.at + self._settle for failed in self._undecided()), default=None)
 
@@ -145,7 +146,7 @@ class Incidents:
             record: number of the oldest record that caused these events.
             at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
         """
-        if not self._waiting:
+        if not self.held:
             # Nearly all records end here. Compare numbers, because comparing `Severity` members is slow.
             for event in events:
                 if event.severity.number >= _WARN:
@@ -157,12 +158,12 @@ class Incidents:
         for event, following in zip_longest(events, events[1:]):
             if following is not None and _repeats(event, following):
                 repeated = self._fail(following, at)
-                self._waiting.append(_Waiting(event, record, repeated, False))
+                self.held.append(_Waiting(event, record, repeated, False))
                 continue
             failed, repeated = repeated or self._judge(event, at), None
-            self._waiting.append(_Waiting(event, record, failed, True))
+            self.held.append(_Waiting(event, record, failed, True))
         self._expire(at)
-        return self.flush() if len(self._waiting) > _MOST_WAITING else self._released()
+        return self.flush() if len(self.held) > _MOST_WAITING else self._released()
 
     def execution_succeeded(self, at: int) -> list[Event]:
         """Record that the program continued after its failures; return the events that are now decided."""
@@ -278,8 +279,8 @@ class Incidents:
 
     def _released(self) -> list[Event]:
         released = []
-        while self._waiting:
-            first = self._waiting[0]
+        while self.held:
+            first = self.held[0]
             if first.failed is None:
                 released.append(first.event)
             elif first.failed.outcome is None:
@@ -287,7 +288,7 @@ class Incidents:
             else:
                 role = first.failed.outcome if first.is_alarm else _CONSEQUENCE
                 released.append(self._with_role(first.event, first.failed, role))
-            self._waiting.popleft()
+            self.held.popleft()
         return released
 
     def _with_role(self, event: Event, failed: _Failed, role: str) -> Event:

@@ -6,13 +6,13 @@ The totals cover work, failures, core-hours, memory, bytes, cost and streaming q
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 
 from spark_events.bridge.records import ApplicationTotals, QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.applications import Applications
-from spark_events.translate.bounded import Bounded
+from spark_events.translate.bounded import put
 from spark_events.translate.commits import input_rows, is_commit
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.queries import Queries
@@ -110,7 +110,7 @@ class ApplicationSummaries:
         self._queries: dict[str, _QueryNumbers] = {}
         self._failures: Counter[str] = Counter()
         # Number of failures by fingerprint of the cause, and by entity (stage, job, query, application).
-        self._failed: Bounded[str, Counter[str]] = Bounded(_REMEMBERED)
+        self._failed: OrderedDict[str, Counter[str]] = OrderedDict()
         self._usage: dict[str, int | float] = {}
         self._enrich_cost: int | float | None = None
         self._observers = {
@@ -205,7 +205,7 @@ class ApplicationSummaries:
         levels[str(attributes.get("spark.entity"))] += 1
         if max(levels.values()) > before:
             self._failures[str(attributes.get("failure.class", "UNKNOWN"))] += 1
-        self._failed[cause] = levels
+        put(self._failed, cause, levels, _REMEMBERED)
 
     def _deadline(self, draft: Draft) -> None:
         attributes = draft.attributes

@@ -14,7 +14,7 @@ from spark_events import Event
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.reporters.otlp.reporter import OtlpReporter
 from spark_events.reporters.otlp.target import OtlpConfig
 
@@ -56,7 +56,7 @@ def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> 
 
 
 def put(to: Delivery, events: Sequence[Event]) -> None:
-    to.put(Entries([Entry(0, event) for event in events]))
+    to.put([Entry(0, event) for event in events])
 
 
 def verdict(settings: OtlpConfig) -> Exception | None:

@@ -8,17 +8,17 @@ import json
 import sys
 import time
 
-from control import announce, begin, received
+from control import announce, begin, count, received
 from pyspark.sql import SparkSession
 
 for name, settings in json.loads(sys.argv[2]).items():
     begin(name)
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
-    assert spark.range(3).count() == 3
+    assert count(spark.sparkContext) == 3
     announce(f"{name}/counted")
     if name in sys.argv[3:]:
         while not received(f"{name}/stop"):
-            spark.range(1).count()
+            count(spark.sparkContext)
             time.sleep(0.05)  # an interval between jobs, which leaves the processor to other tests
     spark.stop()
     announce(f"{name}/stopped")

@@ -1,6 +1,6 @@
 """Start one context after another with the given settings. A context may fail to start.
 
-Each context has a folder, which receives `counted` after a successful query, or `error` with an exception. A line
+Each context has a folder, which receives `counted` after a successful job, or `error` with an exception. A line
 `context <name>` precedes each context's part of the driver's log.
 """
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from control import FOLDER
+from control import FOLDER, count
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -29,7 +29,7 @@ for name, settings in json.loads(sys.argv[2]).items():
     jvm.System.err.println(f"context {name}")
     try:
         spark = SparkSession.builder.appName("configured").config(map=settings).getOrCreate()
-        assert spark.range(3).count() == 3
+        assert count(spark.sparkContext) == 3
         (own / "counted").touch()
         spark.stop()
     except Exception as error:

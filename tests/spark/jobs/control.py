@@ -21,6 +21,11 @@ def begin(application: str) -> str:
     return folder
 
 
+def count(context: Any) -> int:
+    """Run a job of a SparkContext without SQL and without Python workers, whose start takes longer than the job."""
+    return int(context._jsc.parallelize(context._jvm.java.util.ArrayList([1, 2, 3])).count())
+
+
 def announce(word: str) -> None:
     with open(os.path.join(FOLDER, word), "w"):
         pass

@@ -1,49 +1,56 @@
-"""Small job that ends in the way that its second argument selects."""
+"""Small job that ends in the way that its second argument selects.
+
+Most endings need neither SQL nor Python workers, whose start would take longer than the job.
+"""
 
 import os
 import signal
 import sys
 import time
+from typing import Any
 
-from control import FOLDER, announce, received
+from control import FOLDER, announce, count, received
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 how = sys.argv[2] if len(sys.argv) > 2 else "stop"
-builder = SparkSession.builder.appName("ending")
+conf = SparkConf().setAppName("ending")
 for setting in sys.argv[3:]:
     key, _, value = setting.partition("=")
-    builder = builder.config(key, value.replace("{folder}", FOLDER))
-spark = builder.getOrCreate()
-assert spark.range(3).count() == 3
+    conf.set(key, value.replace("{folder}", FOLDER))
+context = SparkContext(conf=conf)
+java: Any = context._jsc
+jvm: Any = context._jvm
+assert count(context) == 3
 announce("counted")
 if how == "wait":
     while not received("stop"):
-        spark.range(1).count()
+        count(context)
         time.sleep(0.05)  # an interval between jobs, which leaves the processor to other tests
 if how == "be-stopped":
-    # Run no query here: Spark does not always stop a running query when the context stops.
-    while not spark.sparkContext._jsc.sc().isStopped():
+    # Run no job here: Spark does not always stop a running job when the context stops.
+    while not java.sc().isStopped():
         time.sleep(0.02)
-    spark.range(1).count()
+    count(context)
 if how == "with":
-    with spark:
+    with SparkSession(context):
         raise ValueError("raised in a with block")
 if how == "stop-then-exit-3":
-    spark.stop()
+    context.stop()
     sys.exit(3)
 if how == "missing-table":
-    spark.table("no_such_table")
+    SparkSession(context).table("no_such_table")
 if how == "out-of-memory":
     # In local mode, a task's OutOfMemoryError makes Spark exit the driver with code 52.
-    spark.range(1).selectExpr("sum(length(repeat('x', 2000000000 + cast(id as int))))").collect()
+    text = "sum(length(repeat('x', 2000000000 + cast(id as int))))"
+    SparkSession(context).range(1).selectExpr(text).collect()
 if how == "segfault":
     os.kill(os.getpid(), signal.SIGSEGV)
 if how == "raise":
     raise RuntimeError("raised at top level")
 if how == "system-exit":
-    assert spark._jvm is not None
-    spark._jvm.System.exit(3)
+    jvm.System.exit(3)
 if how == "exit-3":
     sys.exit(3)
 if how != "never-stop":
-    spark.stop()
+    context.stop()

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from control import FOLDER
+from control import FOLDER, count
 from pyspark.sql import SparkSession
 
 import spark_events
@@ -17,7 +17,7 @@ if way == "configure":
 else:
     spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
     spark_events.start(spark, audit, settings={"shutdown.timeout": "1min"})
-assert spark.range(3).count() == 3
+assert count(spark.sparkContext) == 3
 
 
 def fail() -> None:

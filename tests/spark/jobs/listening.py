@@ -3,12 +3,12 @@
 import json
 import sys
 
-from control import write_down
+from control import count, write_down
 from pyspark.sql import SparkSession
 
 for name, settings in json.loads(sys.argv[2]).items():
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
-    assert spark.range(3).count() == 3
+    assert count(spark.sparkContext) == 3
     bus = spark.sparkContext._jsc.sc().listenerBus()
     queues = bus.activeQueues()
     write_down([queue for queue in ("executorManagement", "shared") if queues.contains(queue)], f"queues-{name}")

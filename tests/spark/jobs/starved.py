@@ -2,10 +2,10 @@
 
 from threading import Thread
 
-from control import wait_until_received
+from control import count, wait_until_received
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.appName("starved").getOrCreate()
-Thread(target=lambda: spark.range(3).count(), daemon=True).start()
+Thread(target=lambda: count(spark.sparkContext), daemon=True).start()
 wait_until_received("release")
 spark.stop()

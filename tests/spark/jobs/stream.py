@@ -6,6 +6,7 @@ Arguments: the folder, and the number of batches after which the stream stops (0
 import itertools
 import os
 import sys
+import time
 
 from control import FOLDER, announce, put, received, write_down
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ announce("streaming")
 for number in itertools.count(1):
     if received("stop") or number == most:
         break
+    time.sleep(0.05)  # an interval between batches, which leaves the processor to other tests
     if received("flood"):
         # Start jobs whose records are so large that a pipe holds only a few of them.
         spark.sparkContext.setJobDescription("x" * 60_000)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
+from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.driver import DriverMessageWriter, DriverRecords
 
 
@@ -40,7 +41,7 @@ def test_an_answer_that_the_driver_rejects_is_logged(
     answers = DriverMessageWriter(shim(error))
     answers.start()
     with caplog.at_level(logging.DEBUG):
-        answers.acknowledge(1, 1)
+        Acknowledgements(answers, 1, 100).complete(lambda: (1, 0))
         answers.close(60)
     assert [record.exc_info is not None for record in caplog.records] == [True] * is_logged
     assert ("the driver rejected an answer" in caplog.text) == is_logged

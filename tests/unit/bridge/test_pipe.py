@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.acknowledgements import MessageWriter
+from spark_events.bridge.acknowledgements import Acknowledgements, MessageWriter
 from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
@@ -117,9 +117,11 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
     """The record numbers in acknowledgements strictly increase."""
-    answers = MessageWriter(line_writer(pipe.write_end))
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(pipe.write_end)), 1, 100)
+    for record in range(1, 6):
+        acknowledgements.translated(record, record + 1)
     for through in (0, 3, 3, 2, -1, 5):
-        answers.acknowledge(through, sequence=through + 1)
+        acknowledgements.complete(iter([(through, 0)]).__next__)
     assert answers_in(pipe) == [
         {"kind": "ack", "through": 3, "sequence": 4},
         {"kind": "ack", "through": 5, "sequence": 6},
@@ -138,7 +140,7 @@ def test_an_exited_driver_causes_no_error(pipe: Pipe) -> None:
     answers = MessageWriter(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
-    answers.acknowledge(1, 2)
+    Acknowledgements(answers, 1, 100).complete(lambda: (1, 0))
     with pytest.raises(BrokenPipeError):
         pipe.write(b"the pipe is broken indeed")
 

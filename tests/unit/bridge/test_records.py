@@ -17,7 +17,7 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
     """A line that is nested too deeply becomes an unknown record: an error would recur in every later sidecar."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
-    assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
+    assert type(r.decode(line % (key.encode(), deep))) is r.Unknown
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
     """A line that is not a record becomes an unknown record; decoding raises no error."""
-    assert r.Decoder().decode(line) == r.Unknown()
+    assert r.decode(line) == r.Unknown()
 
 
 def test_invalid_utf_8_affects_one_record_only() -> None:
     """A record with invalid UTF-8 becomes unknown but keeps its number, which precedes the invalid bytes."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
-    assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
+    assert r.decode(line) == r.Unknown(seq=4, kind="query_terminated")
 
 
 @given(st.binary(max_size=200))
 def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
     """Decoding returns a record for any bytes."""
-    assert r.Decoder().decode(line) is not None
+    assert r.decode(line) is not None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
@@ -98,4 +98,4 @@ def test_a_restored_record_is_kept_unchanged(anything: object) -> None:
     restored = decoded({"kind": "restored", "record": anything})
     assert isinstance(restored, r.Restored)
     assert json.loads(bytes(restored.record)) == anything
-    assert r.Decoder().decode(restored.record) is not None
+    assert r.decode(restored.record) is not None

@@ -13,15 +13,15 @@ from spark_events import Reporter
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 
 Begin = Callable[..., Delivery]
 
 
-def entries(count: int, first: int = 0) -> Entries:
+def entries(count: int, first: int = 0) -> list[Entry]:
     """Return one entry per record; the body of the first event is ``first``, its record number is 1 higher."""
-    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
+    return [Entry(number + 1, event(number)) for number in range(first, first + count)]
 
 
 class RecordingStore(Mailbox):

@@ -39,7 +39,7 @@ from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
 
@@ -524,7 +524,7 @@ def test_lingering_ends_early(start: Start, why: str) -> None:
     eventually(lambda: reporter.opened)
     delivery.put(entries(2))
     if why == "a failure":
-        delivery.put(Entries([Entry(9, event(2, Severity.WARN))]))
+        delivery.put([Entry(9, event(2, Severity.WARN))])
     elif why == "a full batch":
         delivery.put(entries(1, 2))
     elif why == "the end":
@@ -766,7 +766,7 @@ def test_a_batch_never_empties_a_full_mailbox(start: Start) -> None:
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
     assert reporter.entered.wait(20)
-    delivery.put(Entries([Entry(9, event(9, Severity.ERROR))]))
+    delivery.put([Entry(9, event(9, Severity.ERROR))])
     reporter.gate.set()
     stop(delivery, within=20)
     assert numbers(reporter.events)[-1] == 9

@@ -15,8 +15,8 @@ from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.dispatcher import Dispatcher, SyncReporters
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.dispatcher import Dispatcher
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 from unit.dispatch.conftest import RecordingStore
 
@@ -41,9 +41,9 @@ def gated() -> Iterator[GatedReporter]:
     reporter.gate.set()
 
 
-def entries(first: int, last: int) -> Entries:
+def entries(first: int, last: int) -> list[Entry]:
     """Return one entry per record, with the numbers from ``first`` to ``last``."""
-    return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
+    return [Entry(number, event(number)) for number in range(first, last + 1)]
 
 
 def test_every_reporter_gets_every_event() -> None:
@@ -94,7 +94,7 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     assert dispatcher.counters()["r1"].timeouts == 0
     gated.gate.set()
     eventually(lambda: dispatcher.progress().completed == 2)
-    eventually(lambda: not dispatcher.awaited._late)
+    eventually(lambda: not dispatcher._late)
     gated.gate.clear()
     gated.entered.clear()
     ages[late] = 0.0
@@ -141,13 +141,13 @@ def test_time_with_an_open_breaker_does_not_count_as_late(
     dead.start()
     dead.put(entries(1, 1))
     assert held.wait(20)
-    awaited = SyncReporters([dead], 10)
-    awaited.look()
+    dispatcher = Dispatcher([dead], 10, sync=True)
+    dispatcher.note_late()
     assert dead.counters().timeouts == 0
     assert "events.dispatcher.sync.timeout" not in caplog.text
     monkeypatch.setattr(Delivery, "is_held_back", False)
-    awaited.look()
-    assert dead not in awaited
+    dispatcher.note_late()
+    assert not dispatcher.waits_for(dead)
     assert dead.counters().timeouts == 0
     dead.request_stop(time.monotonic())
     dead.join()

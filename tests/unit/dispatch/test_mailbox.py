@@ -9,7 +9,7 @@ import pytest
 from fakes import event, numbers
 
 from spark_events import EventBuilder, Severity
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 
 LEVELS = {"T": Severity.TRACE, "D": Severity.DEBUG, "I": Severity.INFO, "W": Severity.WARN, "E": Severity.ERROR}
@@ -19,9 +19,9 @@ def mailbox(capacity: int = 100) -> Mailbox:
     return Mailbox(capacity)
 
 
-def entries(severities: str) -> Entries:
+def entries(severities: str) -> list[Entry]:
     """Return one entry per letter, with its position as number."""
-    return Entries([Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)])
+    return [Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)]
 
 
 def test_events_are_taken_in_order() -> None:
@@ -80,13 +80,13 @@ def test_status_changes_and_loss_reports_are_shed_last(name: str, first: str) ->
     """Status changes and loss reports are shed after all other events, regardless of severity."""
     least, worst = EventBuilder("tests", name).set_severity("TRACE").build(), event(0, Severity.FATAL)
     box = mailbox(capacity=1)
-    box.put(Entries([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))]))
+    box.put([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))])
     assert [one.name for one in box.take(10)] == [name]
 
 
-def large(weight: int, *severities: str) -> Entries:
+def large(weight: int, *severities: str) -> list[Entry]:
     """Return entries of the given weight, numbered from 100."""
-    return Entries([Entry(n, event(n, LEVELS[letter]), weight) for n, letter in enumerate(severities, 100)])
+    return [Entry(n, event(n, LEVELS[letter]), weight) for n, letter in enumerate(severities, 100)]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def large(weight: int, *severities: str) -> Entries:
         ("I", large(6, "E"), [100]),
     ],
 )
-def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int]) -> None:
+def test_large_events_have_more_weight(put: str, then: list[Entry], kept: list[int]) -> None:
     """Large events have more weight. The mailbox sheds them by the same priorities, oldest first."""
     box = mailbox(capacity=6)
     box.put(entries(put))
@@ -113,7 +113,7 @@ def test_large_events_have_more_weight(put: str, then: Entries, kept: list[int])
 def test_a_batch_has_fewer_large_events() -> None:
     """A batch has a weight limit, and therefore contains fewer large events. A single event may exceed the limit."""
     box = mailbox(capacity=100)
-    box.put(Entries([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")]))
+    box.put([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")])
     seen = []
     while events := box.take(8):
         seen.append(numbers(events))
@@ -127,7 +127,7 @@ def test_events_in_flight_are_not_shed() -> None:
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
-    box.put(Entries(entries("III")[2:]))
+    box.put(entries("III")[2:])
     box.ack()
     assert numbers(box.take(10)) == [2]
     assert sum(box.counts().dropped.values()) == 1
@@ -199,7 +199,7 @@ def test_waiting_ends_when_all_events_are_settled() -> None:
 def test_only_the_first_event_wakes_the_worker() -> None:
     """Only the first event in an empty mailbox wakes the worker, because a worker with queued events does not sleep."""
     box = mailbox(2)
-    assert not box.put(Entries())
+    assert not box.put([])
     assert box.put(entries("I"))
     assert not box.put(entries("I"))
     assert not box.put(entries("E"))

@@ -24,7 +24,7 @@ from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
 from spark_events.dispatch.calls import most_of
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.child import Child
 from spark_events.dispatch.process.reporter import ProcessReporter
@@ -77,8 +77,8 @@ def child() -> psutil.Process:
     return only
 
 
-def entries(*events: Event) -> Entries:
-    return Entries([Entry(number, one) for number, one in enumerate(events, 1)])
+def entries(*events: Event) -> list[Entry]:
+    return [Entry(number, one) for number, one in enumerate(events, 1)]
 
 
 def delivered(path: Path) -> list[str]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from fakes import read_events
 
 from spark_events import Event, EventBuilder, Severity
 from spark_events.config import Settings
-from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.selection import Selection, SelectionConfig
+from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.selection import SelectionConfig, selector
 from spark_events.errors import ConfigError
 from spark_events.pipeline import build
+
+Select: TypeAlias = Callable[[Sequence[Entry]], Sequence[Entry]]
 
 
 def one(scope: str, name: str = "Commit", severity: str = "INFO") -> Event:
     return EventBuilder(scope, name).set_severity(severity).set_attributes({"a": 1, "b": 2}).build()
 
 
-def selection(**values: str) -> Selection:
+def selection(**values: str) -> Select:
     keys = {"includes": "filter.includes", "excludes": "filter.excludes", "severity": "filter.min-severity"}
     keys |= {"heartbeats": "heartbeats"}
     keys |= {"additional": "scope.variables.additional", "excluded": "scope.variables.excludes"}
@@ -28,11 +32,11 @@ def selection(**values: str) -> Selection:
     config = settings.read(SelectionConfig, "r")
     settings.check()
     assert config is not None
-    return Selection(config)
+    return selector(config)
 
 
-def passes(chosen: Selection, event: Event) -> bool:
-    return [entry.event for entry in chosen.of(Entries([Entry(1, event)]))] == [event]
+def passes(chosen: Select, event: Event) -> bool:
+    return [entry.event for entry in chosen([Entry(1, event)])] == [event]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_severity_is_a_threshold() -> None:
 def test_added_and_removed_attributes_affect_one_reporter() -> None:
     """If a reporter's settings add or remove attributes, the event does not change for other reporters."""
     event = one("spark.job")
-    (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of(Entries([Entry(7, event)]))
+    (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope")([Entry(7, event)])
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
     assert event.attributes == {"a": 1, "b": 2}
     assert (entry.record, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
@@ -90,7 +94,7 @@ def test_added_and_removed_attributes_affect_one_reporter() -> None:
 def test_without_settings_events_pass_unchanged() -> None:
     """Without settings, each event passes as the same object, so the default costs nothing."""
     event = one("anything", severity="TRACE")
-    (entry,) = selection().of(Entries([Entry(1, event)]))
+    (entry,) = selection()([Entry(1, event)])
     assert entry.event is event
 
 

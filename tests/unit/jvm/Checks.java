@@ -25,25 +25,23 @@ final class Checks {
     }
   }
 
-  /** Receiver that passes a listener's records to the test. */
+  /** Destination whose queue the test reads. */
   static final class Recorder extends RecordSink {
-    private final Consumer<Record> records;
     private final Consumer<ApplicationEnd> ends;
 
-    Recorder(SparkConf conf, Consumer<Record> records, Consumer<ApplicationEnd> ends) {
+    Recorder(SparkConf conf, Consumer<ApplicationEnd> ends) {
       super(Settings.read(conf, Collections.emptyMap()));
-      this.records = records;
       this.ends = ends;
+    }
+
+    /** Returns the records since the last call. */
+    List<Record> take() throws InterruptedException {
+      return RecordQueueTest.takeAll(queue);
     }
 
     @Override
     protected boolean isEnding() {
       return false;
-    }
-
-    @Override
-    public void hand(Record record) {
-      records.accept(record);
     }
 
     @Override

@@ -1,14 +1,15 @@
 package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
-import static io.sparkevents.HandoffQueueTest.takeAll;
+import static io.sparkevents.RecordQueueTest.takeAll;
 
+import io.sparkevents.listener.ApplicationRecords;
 import io.sparkevents.listener.JobProperties;
-import io.sparkevents.listener.Records;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.StreamingRecords;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.RestoreState;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -32,10 +33,10 @@ import scala.collection.immutable.List$;
 /** Tests of the state that a restarted sidecar receives. */
 final class RestoreStateTest {
   private static final Redaction REDACTION = new Redaction(Redaction.SPARK_DEFAULT);
-  private static final Records RECORDS = new Records(new SparkConf(false), REDACTION, new JobProperties(REDACTION));
+  private static final JobRecords JOBS = new JobRecords(record -> {}, false, new JobProperties(REDACTION));
 
   static Record application() {
-    return RECORDS.applicationStart(
+    return new ApplicationRecords(new SparkConf(false), REDACTION).applicationStart(
         new SparkListenerApplicationStart("app", Option.apply("app-1"), 1, "ada", Option.empty(), Option.empty(), Option.empty()));
   }
 
@@ -48,15 +49,15 @@ final class RestoreStateTest {
   }
 
   private static Record jobStarted(int job) {
-    return RECORDS.jobStart(new SparkListenerJobStart(job, 1, List$.MODULE$.empty(), new Properties()));
+    return JOBS.startRecord(new SparkListenerJobStart(job, 1, List$.MODULE$.empty(), new Properties()));
   }
 
   private static Record jobEnded(int job) {
-    return RECORDS.jobEnd(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$));
+    return JOBS.endRecord(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$));
   }
 
   /** Offers records and acknowledges them. */
-  private static void happens(HandoffQueue queue, Record... records) throws Exception {
+  private static void happens(RecordQueue queue, Record... records) throws Exception {
     for (Record record : records) {
       long seq = queue.offer(record);
       takeAll(queue);
@@ -64,7 +65,7 @@ final class RestoreStateTest {
     }
   }
 
-  private static List<String> restored(HandoffQueue queue) {
+  private static List<String> restored(RecordQueue queue) {
     List<String> kinds = new ArrayList<>();
     for (Record record : queue.rewind()) {
       kinds.add(record.kind);
@@ -75,7 +76,7 @@ final class RestoreStateTest {
   /** The application is never removed, however many queries and unfinished jobs exist. */
   @Test
   void theApplicationIsNeverForgotten() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     happens(queue, application());
     for (int i = 0; i < 3_000; i++) {
       UUID run = new UUID(0, i);
@@ -89,7 +90,7 @@ final class RestoreStateTest {
   /** Ended runs are removed first, then jobs. A running query is kept, even after a long time without events. */
   @Test
   void endedRunsAreRemovedFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     happens(queue, started(new UUID(1, 1)));
     for (int i = 0; i < 1_500; i++) {
       UUID run = new UUID(0, i);
@@ -108,7 +109,7 @@ final class RestoreStateTest {
   /** Ended runs together keep a limited number of bytes; the run that ended last is kept whatever its size. */
   @Test
   void endedRunsAreLimitedInBytes() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     happens(queue, application(), started(new UUID(1, 1)), StreamingRecordsTest.progress(new UUID(1, 1), 100_000));
     for (int i = 0; i < 200; i++) {
       UUID run = new UUID(0, i);
@@ -129,7 +130,7 @@ final class RestoreStateTest {
   /** The query that ended last is kept, even if running queries and jobs must be removed. */
   @Test
   void theLastEndedQueryStays() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     for (int i = 0; i < 2_000; i++) {
       happens(queue, jobStarted(i));
     }
@@ -141,7 +142,7 @@ final class RestoreStateTest {
   /** A listener that is added later receives the application first, followed by its queries. */
   @Test
   void theApplicationComesFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     queue.know(application());
     queue.know(started(new UUID(0, 1)));
     is(restored(queue), "[application_start, query_started]");
@@ -150,7 +151,7 @@ final class RestoreStateTest {
   /** If the end of a query is dropped before the start is acknowledged, the restored query has ended. */
   @Test
   void aDroppedEndIsNotUndone() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     UUID run = new UUID(0, 1);
     queue.offer(started(run));
     queue.take(new ArrayList<>(), 0); // record 1 is being written
@@ -166,7 +167,7 @@ final class RestoreStateTest {
   /** A job is not restored as running if the record of its end was dropped. */
   @Test
   void aJobWhoseEndWasDroppedIsOver() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     queue.offer(jobStarted(1));
     queue.take(new ArrayList<>(), 0); // record 1 is being written
     queue.offer(jobEnded(1));

@@ -7,7 +7,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.JobProperties;
-import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.RunningWork;
 import io.sparkevents.listener.Stages;
@@ -407,22 +406,22 @@ final class ShimTest {
 
   /** Even if the outcome and numbers of the configuration are unreadable, the application's end causes the last record. */
   @Test
-  void anUnreadableOutcomeStillEndsTheApplication() {
+  void anUnreadableOutcomeStillEndsTheApplication() throws Exception {
     List<String> recorded = new ArrayList<>();
     SparkConf conf = new SparkConf(false);
     conf.set("spark.task.cpus", "${x}").set("spark.stage.maxConsecutiveAttempts", "2 ");
-    RecordSink destination =
-        new Checks.Recorder(
-            conf, record -> recorded.add(record.kind), end -> recorded.add("closed with " + end.record(false).kind));
+    Checks.Recorder destination =
+        new Checks.Recorder(conf, end -> recorded.add("closed with " + end.record(false).kind));
     new EventsListener(conf, destination).onApplicationEnd(null);
     is(recorded, "[closed with application_end]");
+    is(RecordQueueTest.kinds(destination.take()), "d1"); // the losses
   }
 
   /** Every Spark event that cannot be recorded is counted, and the first one is logged. */
   @Test
   void everyUnreadableEventIsCounted() throws Exception {
     SparkConf conf = new SparkConf(false);
-    RecordSink destination = new Checks.Recorder(conf, record -> {}, end -> {});
+    Checks.Recorder destination = new Checks.Recorder(conf, end -> {});
     EventsListener listener = new EventsListener(conf, destination);
     List<String> logged =
         Checks.logged(
@@ -435,7 +434,7 @@ final class ShimTest {
             });
     is(destination.queue.dropped() + " " + destination.queue.unreported(), "4 {event=4}");
     is(logged.size() + " " + logged.get(0).startsWith("ERROR spark-events: cannot record a Spark event"), "1 true");
-    List<Record> accounts = HandoffQueueTest.takeAll(destination.queue);
+    List<Record> accounts = destination.take();
     String line = new String(accounts.get(0).line(), "UTF-8");
     is(line.contains("\"kind\":\"dropped\"") && line.contains("\"where\":\"unwritable\",\"records\":{\"event\":4}"), true);
   }

@@ -5,8 +5,8 @@ import static io.sparkevents.Checks.is;
 import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
 import io.sparkevents.sidecar.DriverLog;
@@ -105,7 +105,7 @@ final class SidecarTest {
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
         script -> {
-          HandoffQueue queue = new HandoffQueue(100);
+          RecordQueue queue = new RecordQueue(100);
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -128,19 +128,19 @@ final class SidecarTest {
         });
   }
 
-  private static Sidecar sidecar(HandoffQueue queue, SparkConf conf) {
+  private static Sidecar sidecar(RecordQueue queue, SparkConf conf) {
     Settings settings = Settings.read(conf, Collections.emptyMap());
     return sidecar(queue, settings, Interpreter.candidates(settings, conf, Collections.emptyMap()));
   }
 
-  private static Sidecar sidecar(HandoffQueue queue, Settings settings, List<Interpreter> candidates) {
+  private static Sidecar sidecar(RecordQueue queue, Settings settings, List<Interpreter> candidates) {
     return new Sidecar(settings, "app", candidates, queue, new SyncBarrier(settings, queue, () -> false), new Statistics());
   }
 
   /** An unexpected error before the first sidecar is ready is final, and a waiting thread receives the error. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
-    HandoffQueue queue = new HandoffQueue(100);
+    RecordQueue queue = new RecordQueue(100);
     SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
     // The null candidate provokes an unexpected exception.
     Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
@@ -156,12 +156,12 @@ final class SidecarTest {
     withDouble(
         DYING,
         script -> {
-          HandoffQueue queue = new HandoffQueue(100);
+          RecordQueue queue = new RecordQueue(100);
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
-          queue.offer(HandoffQueueTest.lifecycle());
+          queue.offer(RecordQueueTest.lifecycle());
           sidecar.finish();
           is(sidecar.restarts() <= 5, true);
         });
@@ -194,7 +194,7 @@ final class SidecarTest {
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
         () -> {
-          StallMonitor monitor = new StallMonitor(new HandoffQueue(1), 1_000);
+          StallMonitor monitor = new StallMonitor(new RecordQueue(1), 1_000);
           monitor.start();
           monitor.stop();
         });
@@ -203,7 +203,7 @@ final class SidecarTest {
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
-    HandoffQueue queue = new HandoffQueue(100);
+    RecordQueue queue = new RecordQueue(100);
     RecordWriter feed = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     queue.offer(new Record("good", Record.Priority.ROUTINE, json -> {}));
@@ -216,7 +216,7 @@ final class SidecarTest {
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     Semaphore kills = new Semaphore(0);
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     StallMonitor monitor = new StallMonitor(queue, 60);
     List<String> logged =
         Checks.logged(
@@ -225,7 +225,7 @@ final class SidecarTest {
               monitor.watch(kills::release);
               monitor.look();
               is(kills.availablePermits(), 0);
-              queue.offer(HandoffQueueTest.routine());
+              queue.offer(RecordQueueTest.routine());
               monitor.start();
               is(kills.tryAcquire(60, TimeUnit.SECONDS), true);
               monitor.look();
@@ -241,10 +241,10 @@ final class SidecarTest {
   void aPauseOfTheDriverIsNoStall() {
     AtomicLong clock = new AtomicLong();
     Semaphore kills = new Semaphore(0);
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     StallMonitor monitor = new StallMonitor(queue, 0, clock::get); // the period is 1 ms
     monitor.watch(kills::release);
-    queue.offer(HandoffQueueTest.routine());
+    queue.offer(RecordQueueTest.routine());
     clock.addAndGet(TimeUnit.SECONDS.toNanos(90));
     monitor.look();
     is(kills.availablePermits(), 0);
@@ -256,9 +256,9 @@ final class SidecarTest {
   /** A message that the shim cannot read is logged once, and later messages are handled. */
   @Test
   void anUnreadableMessageIsLoggedOnce() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
-    queue.offer(HandoffQueueTest.routine());
-    HandoffQueueTest.takeAll(queue);
+    RecordQueue queue = new RecordQueue(10);
+    queue.offer(RecordQueueTest.routine());
+    RecordQueueTest.takeAll(queue);
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
     SyncBarrier barrier = new SyncBarrier(settings, queue, () -> false);
     SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new DriverLog());
@@ -272,6 +272,7 @@ final class SidecarTest {
               messages.receive(message("ack", "through", 1));
             });
     is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
+    is(barrier.isAnswered(1), true);
     is(logged.get(0).startsWith("WARN spark-events: cannot read a message of the sidecar"), true);
     is(logged.get(0).contains("through=one"), true);
   }
@@ -291,10 +292,10 @@ final class SidecarTest {
         DOUBLE.replace("read hello\n", "read hello\nsleep 2\n"),
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          HandoffQueue queue = new HandoffQueue(100);
+          RecordQueue queue = new RecordQueue(100);
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.sidecar.stall-timeout", "1s"));
           sidecar.start();
-          queue.offer(HandoffQueueTest.lifecycle());
+          queue.offer(RecordQueueTest.lifecycle());
           await(script, "lifecycle");
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.dropped(), "0 0");
@@ -313,15 +314,15 @@ final class SidecarTest {
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
-          HandoffQueue queue = new HandoffQueue(100);
+          RecordQueue queue = new RecordQueue(100);
           Sidecar sidecar = sidecar(queue, conf);
           sidecar.start();
           is(sidecar.awaitStarted(), null);
-          queue.offer(HandoffQueueTest.lifecycle());
+          queue.offer(RecordQueueTest.lifecycle());
           while (!queue.isClosed()) {
             Thread.yield();
           }
-          queue.offer(HandoffQueueTest.routine());
+          queue.offer(RecordQueueTest.routine());
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
         });
@@ -344,7 +345,7 @@ final class SidecarTest {
         script -> {
           List<ProcessHandle> before = ProcessHandle.current().descendants().collect(Collectors.toList());
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          HandoffQueue queue = new HandoffQueue(1_000);
+          RecordQueue queue = new RecordQueue(1_000);
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "500ms"));
           sidecar.start();
           is(sidecar.awaitStarted(), null);

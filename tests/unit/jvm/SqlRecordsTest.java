@@ -98,15 +98,16 @@ final class SqlRecordsTest {
 
   /** The listener passes events of Spark SQL on, and ignores events of other programs. */
   @Test
-  void theListenerPassesEventsOfSparkSqlOn() {
+  void theListenerPassesEventsOfSparkSqlOn() throws Exception {
     SparkConf conf = new SparkConf(false);
     List<String> recorded = new ArrayList<>();
-    Checks.Recorder destination = new Checks.Recorder(conf, record -> recorded.add(record.kind), end -> {});
+    Checks.Recorder destination = new Checks.Recorder(conf, end -> {});
     EventsListener listener = new EventsListener(conf, destination);
     UUID run = new UUID(0, 1);
     listener.onOtherEvent(started(1, 1, "x"));
     listener.onOtherEvent(new QueryTerminatedEvent(run, run, Option.empty(), Option.empty()));
     listener.onOtherEvent(new SparkListenerEvent() {});
+    destination.take().forEach(record -> recorded.add(record.kind));
     is(recorded + " " + destination.queue.dropped(), "[sql_execution_start, query_terminated] 0");
   }
 

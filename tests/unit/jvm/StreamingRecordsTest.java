@@ -3,8 +3,8 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 
 import io.sparkevents.listener.StreamingRecords;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
 import java.util.Collections;
 import java.util.UUID;
 import org.apache.spark.sql.streaming.SinkProgress;
@@ -36,7 +36,7 @@ final class StreamingRecordsTest {
   /** Large progress reports and exceptions count towards the queue's limit of bytes. */
   @Test
   void largeReportsAreLimitedByBytes() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1_024, 50_000);
+    RecordQueue queue = new RecordQueue(1_024, 50_000);
     for (int i = 0; i < 30; i++) {
       queue.offer(progress(new UUID(0, i), 9_900)); // 10 such records fit into 100,000 bytes
     }

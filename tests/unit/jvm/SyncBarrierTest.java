@@ -4,8 +4,8 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 
 import io.sparkevents.config.Settings;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import java.util.Collections;
 import java.util.List;
@@ -16,12 +16,12 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of waits for the reporters' answers. */
 final class SyncBarrierTest {
-  /** At shutdown, no record is dropped while time remains, even if Spark's queue is larger than the handoff queue. */
+  /** At shutdown, no record is dropped while time remains, even if Spark's queue is larger than the record queue. */
   @Test
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
     conf.set("spark.events.shutdown.timeout", "6s");
-    HandoffQueue queue = new HandoffQueue(100);
+    RecordQueue queue = new RecordQueue(100);
     SyncBarrier gate = new SyncBarrier(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
     AtomicBoolean running = new AtomicBoolean(true);
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
@@ -31,15 +31,16 @@ final class SyncBarrierTest {
             () -> {
               // The reporter needs the same time for batches of any size.
               while (running.get()) {
-                List<Record> batch = HandoffQueueTest.takeAll(queue);
+                List<Record> batch = RecordQueueTest.takeAll(queue);
                 Thread.sleep(20);
                 if (!batch.isEmpty()) {
                   queue.acknowledge(batch.get(batch.size() - 1).seq());
+                  gate.answered(batch.get(batch.size() - 1).seq());
                 }
               }
             });
     for (int i = 0; i < 500; i++) {
-      gate.pass(HandoffQueueTest.routine());
+      gate.pass(RecordQueueTest.routine());
     }
     running.set(false);
     reporter.join();

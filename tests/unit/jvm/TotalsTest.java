@@ -43,11 +43,13 @@ final class TotalsTest {
   private static final class Driver {
     final List<Record> records = new ArrayList<>();
     final EventsListener listener;
+    final Checks.Recorder destination;
 
     Driver(long interval) {
       SparkConf conf = new SparkConf(false).set("spark.task.cpus", "2");
       conf.set("spark.events.summary.interval", interval + "ms");
-      listener = new EventsListener(conf, new Checks.Recorder(conf, records::add, end -> {}));
+      destination = new Checks.Recorder(conf, end -> {});
+      listener = new EventsListener(conf, destination);
       Option<String> none = Option.empty();
       listener.onApplicationStart(
           new SparkListenerApplicationStart("a", none, T, "u", none, Option.empty(), Option.empty()));
@@ -71,6 +73,7 @@ final class TotalsTest {
     }
 
     List<JsonNode> of(String kind) throws Exception {
+      records.addAll(destination.take());
       List<JsonNode> lines = new ArrayList<>();
       for (Record record : records.stream().filter(one -> one.kind.equals(kind)).collect(Collectors.toList())) {
         lines.add(new ObjectMapper().readTree(record.line()));

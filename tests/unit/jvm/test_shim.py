@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 from fakes import ROOT
 from reporters.peers.processes import missing
 from spark.harness import pyspark_home, spark_version
+from spark.quick_java import quick_java_home
 
 from spark_events.jars import jar_path
 
@@ -21,6 +23,7 @@ TESTS = [
     for source in SOURCES
     for name in re.findall(r"@Test\s+void (\w+)", source.read_text(encoding="utf-8"))
 ]
+JAVAC = ["javac", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-encoding", "UTF-8", "-nowarn"]
 JUNIT = ROOT / ".tools" / "junit" / "jars"
 
 pytestmark = [
@@ -35,15 +38,20 @@ def failures() -> dict[str, str | None]:
     junit = next(JUNIT.glob("junit-platform-console-standalone-*.jar"), None)
     if junit is None:
         missing("there is no JUnit in .tools/junit; make junit fetches it")
-    path = f"{jar_path()}:{pyspark_home() / 'jars'}/*:{junit}"
+    # Spark's jars are first on the class path, so that these JVMs, and those that the tests start, can use the archive.
+    path = f"{pyspark_home() / 'jars'}/*:{jar_path()}:{junit}"
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    if home := quick_java_home(pyspark_home()):
+        options += f" -XX:SharedArchiveFile={home / 'classes.jsa'}"
     with tempfile.TemporaryDirectory() as folder:
         classes, reports = Path(folder, "classes"), Path(folder, "reports")
-        subprocess.run(["javac", "-encoding", "UTF-8", "-cp", path, "-d", classes, *SOURCES], check=True)
-        launcher = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}"]
+        subprocess.run([*JAVAC, "-cp", path, "-d", classes, *SOURCES], check=True)
+        launcher = ["java", "-cp", f"{path}:{classes}"]
         execute = ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=none", "--disable-banner"]
         what = [f"--scan-classpath={classes}", "--include-classname=.*Test", f"--reports-dir={reports}"]
         # Exit code 1 means that a test failed. The reports contain the details, so exit code 1 is not an error here.
-        subprocess.run([*launcher, *execute, *what], check=False, timeout=540)
+        variables = {**os.environ, "JDK_JAVA_OPTIONS": options}
+        subprocess.run([*launcher, *execute, *what], env=variables, check=False, timeout=540)
         cases = ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase")
         return {_name(case): _failure(case) for case in cases}
 
@@ -62,7 +70,7 @@ def test_benchmarks_compile(tmp_path: Path) -> None:
     """The Java sources of the benchmarks, which no other test runs, compile against the shim."""
     sources = sorted((ROOT / "benchmarks" / "java").glob("*.java"))
     path = f"{jar_path()}:{pyspark_home() / 'jars'}/*"
-    command: list[str | Path] = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", path, "-d", tmp_path, *sources]
+    command: list[str | Path] = [*JAVAC, "-cp", path, "-d", tmp_path, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.rglob("*Benchmark.class"))) == 3

@@ -11,13 +11,13 @@ from fakes import AT_ONCE
 import spark_events
 from spark_events import Event, Severity
 from spark_events.bridge.records import (
-    Decoder,
     ExceptionLink,
     Failure,
     JobEnd,
     JobStart,
     QueryStarted,
     QueryTerminated,
+    decode,
 )
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import MESSAGE_LIMIT, SUMMARY_LIMIT, Diagnosis, Diagnostics
@@ -30,7 +30,7 @@ TRACE_LIMIT = 16_384
 
 
 def record(name: str) -> Any:
-    return Decoder().decode((FIXTURES / f"{name}.json").read_bytes())
+    return decode((FIXTURES / f"{name}.json").read_bytes())
 
 
 def diagnosis(name: str) -> Diagnosis:

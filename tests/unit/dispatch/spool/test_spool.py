@@ -13,7 +13,7 @@ from fakes import PATIENCE, event, eventually, numbers
 from spools import CORRUPT, FAILS, FULL, Gate, rows_of, spoil
 
 from spark_events import Severity
-from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
@@ -144,7 +144,7 @@ def test_a_resent_event_is_stored_once(owner: Open) -> None:
     one.write(0, 1, 2)
     again = one.spool.take(10)
     one.spool.requeue()
-    one.spool.put(Entries([Entry(n + 10, made) for n, made in enumerate(again)]))
+    one.spool.put([Entry(n + 10, made) for n, made in enumerate(again)])
     assert one.spool.wait_until_answered(PATIENCE)
     assert one.counts().accepted == 3
     assert one.deliver(3) == [0, 1, 2]
@@ -326,7 +326,7 @@ def test_without_a_home_events_are_delivered_from_memory(
     monkeypatch.setattr(Path, "home", home)
     spool = Spool(10, lambda spool: SpoolWriter("shop", "audit", SpoolConfig(), spool), lambda: None, lambda: None)
     spool.start()
-    spool.put(Entries([Entry(1, event(1))]))
+    spool.put([Entry(1, event(1))])
     assert numbers(eventually(lambda: spool.take(1))) == [1]
     assert "Could not determine home directory" in caplog.text
     spool.ack()

@@ -2,13 +2,13 @@ package io.sparkevents;
 
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.ApplicationRecords;
 import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.Inspection;
 import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Marker;
-import io.sparkevents.listener.MicroBatchWork;
 import io.sparkevents.listener.RecordSink;
-import io.sparkevents.listener.Records;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.RunningWork;
 import io.sparkevents.listener.SqlRecords;
@@ -51,13 +51,15 @@ public final class EventsListener extends SparkListener {
 
   /** Connection to the sidecar; null if this listener must not report events. */
   private final RecordSink destination;
-  private final Records records;
+  private final ApplicationRecords applications;
   private final ApplicationTotals totals;
   private final RunningWork running;
   private final StageRecords stages;
   private final SqlRecords sql;
-  private final MicroBatchWork work;
+  private final JobRecords jobs;
+  private boolean ended;
   private boolean complained;
+  private boolean warnedOfFullness;
 
   /**
    * Called by Spark before the application starts. A program may also add a listener to its running application, with
@@ -71,13 +73,13 @@ public final class EventsListener extends SparkListener {
     Redaction redaction = Redaction.of(conf);
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
-    records = new Records(conf, redaction, properties);
+    applications = new ApplicationRecords(conf, redaction);
     Stages attempts = new Stages(this::hand);
     totals = new ApplicationTotals(conf, destination == null ? 0 : destination.settings.summaryIntervalMillis, attempts);
     running = new RunningWork(attempts, properties, totals);
     stages = new StageRecords(conf, properties, totals, attempts, running);
     sql = new SqlRecords(redaction);
-    work = new MicroBatchWork(this::hand, destination != null && !destination.settings.reportsMicroBatches, properties);
+    jobs = new JobRecords(this::hand, destination != null && !destination.settings.reportsMicroBatches, properties);
     if (destination != null) {
       SqlShell.watch();
     }
@@ -87,21 +89,22 @@ public final class EventsListener extends SparkListener {
   public void onApplicationStart(SparkListenerApplicationStart event) {
     run(() -> {
       totals.started(event.time());
-      destination.hand(records.applicationStart(event));
+      hand(applications.applicationStart(event));
     });
   }
 
   /** Returns the start record of an application that was already running when this listener was added. */
   public Record application(SparkContext context) {
-    return records.application(context);
+    return applications.application(context);
   }
 
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {
     if (destination != null) {
       ApplicationEnd end = end(event);
-      run(work::end);
+      run(jobs::flush);
       run(() -> hand(totals.record(event.time(), true)));
+      ended = true;
       run(() -> destination.end(end));
     }
   }
@@ -118,14 +121,14 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onJobStart(SparkListenerJobStart event) {
-    run(() -> work.began(records.jobStart(event), event.properties()));
+    run(() -> jobs.began(jobs.startRecord(event), event.properties()));
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
     run(() -> {
-      Record end = records.jobEnd(event);
-      work.jobEnded(end);
+      Record end = jobs.endRecord(event);
+      jobs.jobEnded(end);
       totals.jobEnded(end.priority == Record.Priority.LIFECYCLE);
       hand(totals.recordIfDue(event.time()));
     });
@@ -136,15 +139,15 @@ public final class EventsListener extends SparkListener {
     run(() -> {
       // Spark retries a stage only after a failure. A retried attempt is always recorded.
       boolean isFirst = event.stageInfo().attemptNumber() == 0;
-      Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
-      work.began(stages.submitted(event, local == null), local);
+      Properties local = isFirst && jobs.holdsBack(event.properties()) ? event.properties() : null;
+      jobs.began(stages.submitted(event, local == null), local);
     });
   }
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
     run(() -> {
-      work.stageEnded(stages.completed(event));
+      jobs.stageEnded(stages.completed(event));
       hand(totals.recordIfDue(StageRecords.time(event.stageInfo().completionTime())));
     });
   }
@@ -205,8 +208,22 @@ public final class EventsListener extends SparkListener {
 
   /** Enqueues a record; null stands for an event that is not reported. */
   private void hand(Record record) {
-    if (record != null) {
-      destination.hand(record);
+    // After the application has ended, Spark reports only work that it stops itself.
+    if (record == null || ended) {
+      return;
+    }
+    if (destination.settings.waitsForAny) {
+      destination.barrier.pass(record);
+    } else {
+      destination.queue.offer(record);
+    }
+    if (!warnedOfFullness && destination.queue.wasNearlyFull()) {
+      warnedOfFullness = true;
+      LOG.warn(
+          "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
+              + " least important records first; raise spark.events.dispatcher.queue.size = {}, or give the driver more"
+              + " CPU",
+          destination.queue.capacity);
     }
   }
 

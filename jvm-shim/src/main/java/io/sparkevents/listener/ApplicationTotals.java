@@ -39,7 +39,7 @@ public final class ApplicationTotals {
   public ApplicationTotals(SparkConf conf, long interval, Stages stages) {
     this.interval = interval;
     this.stages = stages;
-    cpus = Records.number(conf, "spark.task.cpus", 1);
+    cpus = ApplicationRecords.number(conf, "spark.task.cpus", 1);
   }
 
   /** Begins the first interval. From now on, all executors are known, because Spark adds executors only later. */

@@ -32,7 +32,7 @@ public abstract class BusEvent implements SparkListenerEvent {
     try {
       return SparkContext$.MODULE$.org$apache$spark$SparkContext$$activeContext().get();
     } catch (LinkageError renamed) {
-      return Records.orNull(SparkContext$.MODULE$.getActive());
+      return ApplicationRecords.orNull(SparkContext$.MODULE$.getActive());
     }
   }
 }

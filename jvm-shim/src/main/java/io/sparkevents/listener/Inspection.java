@@ -45,7 +45,7 @@ public final class Inspection extends BusEvent {
     }
     for (Object id : (List<?>) question.get("jobs")) {
       int job = ((Number) id).intValue();
-      SparkJobInfo info = Records.orNull(context.statusTracker().getJobInfo(job));
+      SparkJobInfo info = ApplicationRecords.orNull(context.statusTracker().getJobInfo(job));
       if (info != null && info.status() == JobExecutionStatus.RUNNING) {
         jobs.add(IntStream.concat(IntStream.of(job), IntStream.of(info.stageIds())).toArray());
       }

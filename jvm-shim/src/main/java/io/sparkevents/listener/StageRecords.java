@@ -29,7 +29,7 @@ public final class StageRecords {
     this.properties = properties;
     this.stages = stages;
     this.work = work;
-    mostFailures = Records.number(conf, "spark.stage.maxConsecutiveAttempts", 4);
+    mostFailures = ApplicationRecords.number(conf, "spark.stage.maxConsecutiveAttempts", 4);
   }
 
   /**
@@ -98,7 +98,7 @@ public final class StageRecords {
     String name = stage.name();
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
-    String reason = Records.orNull(stage.failureReason());
+    String reason = ApplicationRecords.orNull(stage.failureReason());
     Stages.Attempt attempt = stages.completed(id, number, time);
     boolean hasEvidence = attempt != null && reason != null;
     int failed = attempt == null ? 0 : attempt.failedTasks;

@@ -90,12 +90,12 @@ public final class StreamingRecords {
         Record.Change.keep("run:" + event.runId(), Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
-          Record.write(json, "exception", Text.cut(Records.orNull(event.exception())));
-          Record.write(json, "error_class", Records.orNull(event.errorClassOnException()));
+          Record.write(json, "exception", Text.cut(ApplicationRecords.orNull(event.exception())));
+          Record.write(json, "error_class", ApplicationRecords.orNull(event.errorClassOnException()));
           if (event.exception().isDefined()) {
             Links.writeUi(json);
           }
         },
-        length(Records.orNull(event.exception())));
+        length(ApplicationRecords.orNull(event.exception())));
   }
 }

@@ -2,7 +2,7 @@ package io.sparkevents.metrics;
 
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
-import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.RecordQueue;
 import java.util.function.IntSupplier;
 
 /**
@@ -14,11 +14,11 @@ import java.util.function.IntSupplier;
 public final class Metrics {
   private Metrics() {}
 
-  public static void register(MetricRegistry registry, HandoffQueue queue, IntSupplier restarts, Statistics statistics) {
+  public static void register(MetricRegistry registry, RecordQueue queue, IntSupplier restarts, Statistics statistics) {
     add(registry, "events.droppedCount", () -> queue.dropped() + statistics.dropped());
     // Use a fraction, as Flink's buffer usage metrics do, so that an alert does not depend on the queue's size.
-    add(registry, "events.dispatcher.queue.currentUsage", () -> (double) queue.size() / queue.capacity());
-    add(registry, "events.dispatcher.queue.size", queue::capacity);
+    add(registry, "events.dispatcher.queue.currentUsage", () -> (double) queue.size() / queue.capacity);
+    add(registry, "events.dispatcher.queue.size", () -> queue.capacity);
     add(registry, "events.sidecar.restarts", restarts::getAsInt);
     statistics.observe((name, reporter) -> register(registry, "events.reporter." + name + ".", reporter));
   }

@@ -6,7 +6,7 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link HandoffQueue}'s
+ * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link RecordQueue}'s
  * lock.
  *
  * <p>Such a record is called an account. Like any other record, an account has a number, is sent again to a new
@@ -38,7 +38,7 @@ public final class DropCounters {
   }
 
   /** Counts by place, then kind. */
-  private final Map<String, Map<String, Long>> unreported = new LinkedHashMap<>();
+  final Map<String, Map<String, Long>> unreported = new LinkedHashMap<>();
   private long dueNanos = System.nanoTime();
   /** Number of all dropped records of this run. */
   long total;
@@ -62,8 +62,9 @@ public final class DropCounters {
     dueNanos = System.nanoTime();
   }
 
+  /** Whether unreported drops, if there are any, must be reported now. */
   boolean isDue(boolean last) {
-    return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
+    return last || System.nanoTime() - dueNanos >= 0;
   }
 
   /** Returns an {@link Account} of the unreported drops at one place, and marks these drops as reported. */

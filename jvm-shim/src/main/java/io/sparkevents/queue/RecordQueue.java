@@ -1,118 +1,138 @@
 package io.sparkevents.queue;
 
 import java.util.ArrayDeque;
-import java.util.HashMap;
+import java.util.Collection;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 
 /**
- * Bounded queue of the records that wait to be written and of the records in flight. Used under the {@link
- * HandoffQueue}'s lock.
+ * Bounded queue between Spark's listener thread and the writer thread.
  *
  * <pre>
- *  add -> [ waiting: routine | lifecycle ] -> take -> [ writing ] -> [ written ] -> acknowledge -> {@link RestoreState}
- *         | full, nothing written                                  | full
- *         v                                                        v
- *      dropped and counted                                      evicted: only the sidecar still has the record
+ *  offer -> [ waiting: routine | lifecycle ] -> take -> [ writing ] -> [ sent ] -> acknowledge -> {@link RestoreState}
+ *           | full, nothing sent                                       | full
+ *           v                                                          v
+ *        dropped and counted                                        evicted: only the sidecar still has the record
  * </pre>
  *
- * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search.
- * If the sidecar dies before it has acknowledged an evicted record, the record is lost and counted.
+ * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it. If the sidecar dies, the
+ * records that are still in the queue are not lost. Two deques hold the waiting records by priority, so that a full
+ * queue finds the record to drop without a search.
+ *
+ * <p>Waking a thread takes the listener longer than all other work of a callback. Therefore a busy writer polls for a
+ * while before it sleeps. While it polls, the listener does not wake it, unless a thread waits for the answer.
  */
-final class RecordQueue {
-  /** Record that was evicted before the sidecar acknowledged it. */
-  private static final class Evicted {
-    final long seq;
-    final String kind;
-    /** Account of dropped records; null for an ordinary record. */
-    final DropCounters.Account account;
-
-    Evicted(Record record) {
-      seq = record.seq();
-      kind = record.kind;
-      account = record instanceof DropCounters.Account ? (DropCounters.Account) record : null;
-    }
-  }
-
+public final class RecordQueue {
+  private static final int BATCH = 64;
   /**
-   * Maximum number of records to remove per acquisition of the lock, because the listener thread may be waiting for it.
+   * The driver's heap divided by this number is the limit for the bytes in flight; the limit for waiting records is
+   * twice that.
    */
-  private static final int SLICE = 32;
+  private static final int SHARE = 16;
   /** The part of the capacity that stays free for new records, as its reciprocal. */
   private static final int RESERVE = 8;
-  private static final int LEAST_EVICTED = 64;
-  private static final int MOST_EVICTED = 1 << 22;
+  private static final long POLL_MILLIS = 2;
+  private static final int POLLS = 3;
 
-  final int capacity;
-  final RestoreState context = new RestoreState();
-  final DropCounters drops = new DropCounters();
-
+  public final int capacity;
   private final long mostBytes;
+  private final int batch;
+  private final RestoreState context = new RestoreState();
+  private final DropCounters drops = new DropCounters();
   private final ArrayDeque<Record> routine = new ArrayDeque<>();
   private final ArrayDeque<Record> lifecycle = new ArrayDeque<>();
   private long waitingBytes;
   private final ArrayDeque<Record> writing = new ArrayDeque<>();
-  private final ArrayDeque<Record> written = new ArrayDeque<>();
-  private long writtenBytes;
-  private long ackedThrough;
+  private final SentRecords sent;
 
-  private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
-  private final int mostEvicted;
-  /** Counts by kind of the oldest evicted records, which exceeded {@link #mostEvicted}. */
-  private final Map<String, Long> evictedBefore = new HashMap<>();
-  private long evictedBeforeThrough;
+  private boolean finishing;
+  private boolean closed;
+  /** Remaining number of polls before the writer sleeps. */
+  private int pollsLeft;
+  private boolean asleep;
+  /** Whether a thread woke the writer while the writer was busy; if so, the writer skips its next wait. */
+  private boolean woken;
+  private volatile boolean wasNearlyFull;
+  private long lastSeq;
+  /** Number of the newest record that the current sidecar has read. */
+  private long readThrough;
+  /** Time of the sidecar's last read, or of the first unread record if that time is later. */
+  private long unreadSinceNanos;
+  private long unconfirmed;
 
-  /**
-   * @param mostBytes limit for the written records, in bytes; the limit for waiting records is twice that
-   */
-  RecordQueue(int capacity, long mostBytes) {
+  public RecordQueue(int capacity) {
+    this(capacity, Runtime.getRuntime().maxMemory() / SHARE);
+  }
+
+  /** @param mostBytes limit for the sent records, in bytes; the limit for waiting records is twice that */
+  public RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
     this.mostBytes = mostBytes;
-    mostEvicted = Math.max(LEAST_EVICTED, (int) Math.min(MOST_EVICTED, 4L * capacity));
+    // A record cannot be evicted while it is being written, so a small queue needs small batches.
+    batch = Math.max(1, Math.min(BATCH, capacity / 8));
+    sent = new SentRecords(capacity, context, drops);
   }
 
-  int size() {
-    return routine.size() + lifecycle.size() + writing.size() + written.size();
+  /** Offers a record. No thread waits for the reporters' answer. */
+  public long offer(Record record) {
+    return offer(record, false);
   }
 
-  /** Whether so little space is left that a burst would drop records. */
-  boolean isNearlyFull() {
-    return 10L * (size() - written.size()) >= 9L * capacity;
-  }
-
-  boolean isWaitingEmpty() {
-    return routine.isEmpty() && lifecycle.isEmpty();
-  }
-
-  /** Whether all records are in the pipe. */
-  boolean isAllWritten() {
-    return isWaitingEmpty() && writing.isEmpty();
-  }
-
-  /** Returns the number of the newest record in flight, or 0. */
-  long newestInFlight() {
-    Record newest = writing.isEmpty() ? written.peekLast() : writing.peekLast();
-    return newest == null ? 0 : newest.seq();
-  }
-
-  /** Appends a record; if there is no space, drops the record and returns false. */
-  boolean add(Record record) {
-    // A record that exceeds the limit alone must not displace other records, such as failures.
-    boolean hasRoom =
-        record.size() <= 2 * mostBytes && (size() < capacity || evict() || dropLowest(record.priority));
-    while (hasRoom && record.size() > 0 && !isWaitingEmpty() && waitingBytes + record.size() > 2 * mostBytes) {
-      hasRoom = dropLowest(record.priority);
+  /**
+   * Adds a record without waiting.
+   *
+   * @param awaited whether a thread waits for the reporters' answer; if so, the writer is woken immediately
+   * @return the sequence number, or 0 if the record was not accepted
+   */
+  public synchronized long offer(Record record, boolean awaited) {
+    if (finishing) {
+      // Not a loss: after the application has ended, records only describe work that Spark stops, or the JVM's exit.
+      return 0;
     }
-    if (hasRoom) {
-      waitingOf(record).addLast(record);
-      waitingBytes += record.size();
-    } else {
+    boolean wasIdle = !hasUnread();
+    record.assign(++lastSeq);
+    if (closed || !makeRoomFor(record)) {
       drop(record);
+      return 0;
     }
-    return hasRoom;
+    waitingOf(record).addLast(record);
+    waitingBytes += record.size();
+    wasNearlyFull = wasNearlyFull || 10L * (waiting() + writing.size()) >= 9L * capacity;
+    unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
+    if (asleep || awaited) {
+      notifyAll();
+    }
+    return record.seq();
+  }
+
+  /** Whether the queue was ever 90 % full with records that were not yet sent to the sidecar. */
+  public boolean wasNearlyFull() {
+    return wasNearlyFull;
+  }
+
+  private boolean hasUnread() {
+    if (waiting() > 0) {
+      return true;
+    }
+    Record newest = writing.isEmpty() ? sent.records.peekLast() : writing.peekLast();
+    return newest != null && newest.seq() > readThrough;
   }
 
   private ArrayDeque<Record> waitingOf(Record record) {
     return record.priority == Record.Priority.ROUTINE ? routine : lifecycle;
+  }
+
+  /** Evicts or drops records if necessary; returns false if there is still no space for the record. */
+  private boolean makeRoomFor(Record record) {
+    // A record that exceeds the limit alone must not displace other records, such as failures.
+    boolean hasRoom =
+        record.size() <= 2 * mostBytes && (held() < capacity || sent.evict() || dropLowest(record.priority));
+    while (hasRoom && record.size() > 0 && waiting() > 0 && waitingBytes + record.size() > 2 * mostBytes) {
+      hasRoom = dropLowest(record.priority);
+    }
+    return hasRoom;
   }
 
   /**
@@ -137,7 +157,7 @@ final class RecordQueue {
    * Counts a lost record. The record still changes the restore state: for example, its query is running despite the
    * loss.
    */
-  void drop(Record record) {
+  private void drop(Record record) {
     if (record instanceof DropCounters.Account) {
       drops.takeBack((DropCounters.Account) record);
     } else {
@@ -146,142 +166,226 @@ final class RecordQueue {
     context.apply(record);
   }
 
-  /** If an account of the drops is due and fits, adds it with the number {@code seq}. */
-  boolean addAccount(boolean last, long seq) {
-    if (!drops.isDue(last && isWaitingEmpty()) || (size() >= capacity && !evict())) {
+  /** Counts records that were lost outside this queue; an account reports them like the queue's own drops. */
+  public synchronized void countDropped(String where, String kind, long number) {
+    drops.count(where, kind, number);
+    wakeWriter();
+  }
+
+  /** Enqueues reports of all unreported drops, as far as the queue has space. */
+  public synchronized void reportDrops() {
+    drops.reportNow();
+    while (!finishing && addAccount(false)) {
+      // Each account reports the drops at one place.
+    }
+    wakeWriter();
+  }
+
+  /** If an account of the drops is due and fits, enqueues it. */
+  private boolean addAccount(boolean last) {
+    boolean isDue = !closed && !drops.unreported.isEmpty() && drops.isDue(last && waiting() == 0);
+    if (!isDue || (held() >= capacity && !sent.evict())) {
       return false;
     }
     Record account = drops.account();
-    account.assign(seq);
+    account.assign(++lastSeq);
     lifecycle.addLast(account);
     return true;
   }
 
-  /** Moves the oldest waiting record to the records in flight and returns it; null if none waits. */
-  Record take() {
-    Record first = routine.peekFirst();
-    Record other = lifecycle.peekFirst();
-    boolean takesRoutine = other == null || (first != null && first.seq() < other.seq());
-    Record record = takesRoutine ? routine.pollFirst() : lifecycle.pollFirst();
-    if (record != null) {
-      waitingBytes -= record.size();
-      writing.addLast(record);
-    }
-    return record;
-  }
-
   /**
-   * Marks all records taken so far as written to the pipe. Evicts records of a nearly full queue here, on the writer
-   * thread: on the listener thread, an eviction would take four times as long as an offer.
+   * Drops and counts a taken record whose line cannot be created. The next account follows at once, because a thread
+   * may wait for the answer to a number that is not lower than the record's.
    */
-  void written() {
-    writing.forEach(record -> writtenBytes += record.size());
-    written.addAll(writing);
-    writing.clear();
-    boolean makesRoom = true;
-    while (makesRoom && (writtenBytes > mostBytes || size() > capacity - capacity / RESERVE)) {
-      makesRoom = evict();
-    }
-  }
-
-  /** Removes a taken record that cannot be written. It still affects the restore state, as in {@link #drop}. */
-  void forget(Record record) {
+  public synchronized void dropUnwritable(Record record) {
     if (writing.remove(record)) {
       context.apply(record);
     }
+    drops.reportNow();
+    countDropped(DropCounters.UNWRITABLE, record.kind, 1);
   }
 
-  /** Evicts the oldest record that is written to the pipe; returns false if there is none. */
-  private boolean evict() {
-    if (written.isEmpty()) {
-      return false;
+  /**
+   * Waits up to {@code millis} for records.
+   *
+   * <p>Call this method only after writing all records of the previous call. If no record is pending, flush the pipe
+   * first.
+   *
+   * @param next receives the next records to write; may stay empty
+   */
+  public synchronized void take(List<Record> next, long millis) throws InterruptedException {
+    if (!writing.isEmpty()) {
+      written();
     }
-    Record oldest = pollWritten();
-    if (oldest.seq() > ackedThrough) {
-      if (evicted.size() == mostEvicted) {
-        mergeOldestEvicted();
-      }
-      evicted.addLast(new Evicted(oldest));
+    if (waiting() == 0) {
+      notifyAll();
+      asleep = pollsLeft == 0;
+      long longest = asleep ? millis : Math.min(POLL_MILLIS, millis);
+      await(() -> woken || finishing || closed || waiting() > 0, longest);
+      asleep = false;
+      pollsLeft = Math.max(0, pollsLeft - 1);
     }
-    return true;
+    woken = false;
+    addAccount(finishing);
+    while (next.size() < batch && waiting() > 0) {
+      next.add(takeOldest());
+      pollsLeft = POLLS;
+    }
   }
 
-  private Record pollWritten() {
-    Record oldest = written.pollFirst();
-    writtenBytes -= oldest.size();
-    context.apply(oldest);
+  /**
+   * Marks all records taken so far as sent. Evicts records of a nearly full queue here, on the writer thread: on the
+   * listener thread, an eviction would take four times as long as an offer.
+   */
+  private void written() {
+    sent.addAll(writing);
+    boolean makesRoom = true;
+    while (makesRoom && (sent.bytes > mostBytes || held() > capacity - capacity / RESERVE)) {
+      makesRoom = sent.evict();
+    }
+  }
+
+  private Record takeOldest() {
+    Record first = routine.peekFirst();
+    Record other = lifecycle.peekFirst();
+    boolean takesRoutine = other == null || (first != null && first.seq() < other.seq());
+    Record oldest = takesRoutine ? first : other;
+    waitingBytes -= oldest.size();
+    waitingOf(oldest).pollFirst();
+    writing.addLast(oldest);
     return oldest;
   }
 
-  private void mergeOldestEvicted() {
-    Evicted oldest = evicted.pollFirst();
-    if (oldest.account == null) {
-      evictedBefore.merge(oldest.kind, 1L, Long::sum);
-      evictedBeforeThrough = oldest.seq;
-    } else {
-      // It is better to report an event twice than to lose it.
-      drops.takeBack(oldest.account);
-    }
+  /** Whether a record has ever been offered. */
+  public synchronized boolean hasBeenUsed() {
+    return lastSeq > 0;
   }
 
-  long ackedThrough() {
-    return ackedThrough;
+  /** Whether records wait to be taken. */
+  public synchronized boolean hasPending() {
+    return waiting() > 0;
   }
 
-  /** Removes some of the records up to {@code seq}; returns whether more such records may remain. */
-  boolean acknowledge(long seq) {
-    ackedThrough = Math.max(ackedThrough, seq);
-    while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
-      evicted.pollFirst();
-    }
-    if (evictedBeforeThrough <= seq) {
-      evictedBefore.clear();
-    }
-    for (int left = SLICE; left > 0; left--) {
-      if (!written.isEmpty() && written.peekFirst().seq() <= seq) {
-        pollWritten();
-      } else if (written.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {
-        context.apply(writing.pollFirst());
-      } else {
-        return false;
+  /** Removes all records up to {@code seq}, because the sidecar has delivered, spooled or counted their events. */
+  public void acknowledge(long seq) {
+    boolean more;
+    do {
+      synchronized (this) {
+        read(seq);
+        more = sent.acknowledge(seq, writing);
       }
-    }
-    return true;
+    } while (more);
   }
 
-  /** Requeues the records in flight after the sidecar has died; counts the evicted records as lost. */
-  void rewind() {
-    written.addAll(writing);
-    writing.clear();
-    for (Record record = written.pollLast(); record != null; record = written.pollLast()) {
+  /** Records that the sidecar has read the records up to {@code seq}. */
+  public synchronized void read(long seq) {
+    if (seq > readThrough) {
+      readThrough = seq;
+      unreadSinceNanos = System.nanoTime();
+    }
+  }
+
+  /** Whether the sidecar has unread records and has read none for {@code millis}. */
+  public synchronized boolean hasStalledFor(long millis) {
+    return hasUnread() && System.nanoTime() - unreadSinceNanos >= TimeUnit.MILLISECONDS.toNanos(millis);
+  }
+
+  /** Waits up to {@code millis} until all records are in the pipe. */
+  public synchronized void awaitWritten(long millis) throws InterruptedException {
+    await(() -> writing.size() + waiting() == 0 || closed, millis);
+  }
+
+  private void await(BooleanSupplier condition, long millis) throws InterruptedException {
+    Deadline deadline = new Deadline();
+    deadline.setAfter(millis);
+    while (!condition.getAsBoolean() && !deadline.hasPassed()) {
+      wait(deadline.millisLeft() + 1);
+    }
+  }
+
+  /** Whether all records are acknowledged, so that a new sidecar would receive no record. */
+  public synchronized boolean isAcknowledgedEntirely() {
+    return held() == 0;
+  }
+
+  /** Requeues the records in flight for a new sidecar; returns the restore state to send first. */
+  public synchronized Collection<Record> rewind() {
+    sent.addAll(writing);
+    for (Record record = sent.records.pollLast(); record != null; record = sent.records.pollLast()) {
       waitingBytes += record.size();
       waitingOf(record).addFirst(record);
     }
-    writtenBytes = 0;
-    evictedBefore.forEach((kind, number) -> drops.count(DropCounters.SIDECAR, kind, number));
-    evicted.stream().filter(lost -> lost.account == null).forEach(lost -> drops.count(DropCounters.SIDECAR, lost.kind, 1));
-    takeBackEvicted();
+    sent.bytes = 0;
+    sent.loseEvicted();
+    readThrough = sent.ackedThrough;
+    unreadSinceNanos = System.nanoTime();
+    return context.records();
   }
 
-  /** Forgets the evicted records; the counts in evicted accounts become unreported again. */
-  private void takeBackEvicted() {
-    evicted.stream().filter(lost -> lost.account != null).forEach(lost -> drops.takeBack(lost.account));
-    evicted.clear();
-    evictedBefore.clear();
+  /** Adds a record only to the restore state; the fact is older than the listener and causes no event. */
+  public synchronized void know(Record record) {
+    context.apply(record);
   }
 
-  /** Drops the waiting records after the last sidecar; returns the number of records in flight, which may be lost. */
-  long close() {
-    long unconfirmed = writing.size() + written.size();
-    unconfirmed += evicted.stream().filter(one -> one.account == null).count();
-    unconfirmed += evictedBefore.values().stream().mapToLong(Long::longValue).sum();
+  /** Stops accepting records, and wakes the writer. */
+  public synchronized void finish() {
+    finishing = true;
+    wakeWriter();
+  }
+
+  /** Whether all records have been taken and the queue accepts no more records. */
+  public synchronized boolean isFinished() {
+    return finishing && waiting() == 0;
+  }
+
+  public synchronized boolean isClosed() {
+    return closed;
+  }
+
+  /** Wakes the writer now or, if it is busy, before its next wait. */
+  public synchronized void wakeWriter() {
+    woken = true;
+    notifyAll();
+  }
+
+  /** Closes the queue after the last sidecar: releases waiting threads and drops all records. */
+  public synchronized void close() {
+    closed = true;
+    unconfirmed += writing.size() + sent.close();
     writing.clear();
-    written.clear();
-    takeBackEvicted();
-    for (Record record = take(); record != null; record = take()) {
-      drop(record);
+    while (waiting() > 0) {
+      drop(takeOldest());
     }
     writing.clear();
-    return unconfirmed;
+    wakeWriter();
+  }
+
+  public synchronized int size() {
+    return held();
+  }
+
+  private int held() {
+    return waiting() + writing.size() + sent.records.size();
+  }
+
+  private int waiting() {
+    return routine.size() + lifecycle.size();
+  }
+
+  /** Returns the number of records that are known to be lost. */
+  public synchronized long dropped() {
+    return drops.total;
+  }
+
+  /**
+   * Returns the losses that no sidecar has reported, by kind of record; call this method after {@link #close}. {@code
+   * unconfirmed} is the number of records that a sidecar received and did not acknowledge.
+   */
+  public synchronized Map<String, Long> unreported() {
+    Map<String, Long> all = drops.unreported();
+    if (unconfirmed > 0) {
+      all.put("unconfirmed", unconfirmed);
+    }
+    return all;
   }
 }

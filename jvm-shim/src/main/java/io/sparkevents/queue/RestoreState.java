@@ -12,7 +12,7 @@ import java.util.Map;
 /**
  * State that a restarted sidecar needs: the application, and its running queries, micro-batches, jobs and stages.
  *
- * <p>The state reflects the acknowledged records. A record changes the state when it leaves the {@link HandoffQueue};
+ * <p>The state reflects the acknowledged records. A record changes the state when it leaves the {@link RecordQueue};
  * until then, the record itself is sent again. A dropped record leaves the queue early, so an older record may arrive
  * after a newer one. In this case, the older record does not undo the newer one. Used under the queue's lock.
  */

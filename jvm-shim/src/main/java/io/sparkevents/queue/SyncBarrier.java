@@ -29,38 +29,32 @@ public final class SyncBarrier {
 
   /** Added to the timeout, because the sidecar checks for late reporters only several times a second. */
   private static final long GRACE_MILLIS = 500;
-  /** Interval between checks of whether the application is ending. */
+  /** Interval between checks of whether the application is ending or the queue is closed. */
   private static final long LOOK_MILLIS = 100;
 
-  private final HandoffQueue queue;
+  private final RecordQueue queue;
   private final long timeoutMillis;
   private final BooleanSupplier isEnding;
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
-  /**
-   * Whether the settings may require a wait (dispatcher type sync, or a guaranteed reporter); if not, the barrier never
-   * waits.
-   */
-  private final boolean mayWait;
   /** Kinds of records to wait for; null for all. */
   private volatile Set<String> awaited;
+  /** Number of the newest record up to which all reporters have answered. */
+  private long answeredThrough;
   private long behind;
   private boolean warned;
-  private boolean warnedOfFullness;
   /** Written by the listener thread only. */
   private volatile long spentAtTheEndNanos;
 
   /**
-   * Creates a barrier. If the settings may require a wait, the barrier waits for all kinds until the sidecar has sent
-   * the list of kinds.
+   * Creates a barrier, which waits for all kinds until the sidecar has sent the list of kinds.
    *
    * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */
-  public SyncBarrier(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
+  public SyncBarrier(Settings settings, RecordQueue queue, BooleanSupplier isEnding) {
     this.queue = queue;
     this.isEnding = isEnding;
     timeoutMillis = settings.syncTimeoutMillis;
-    mayWait = settings.waitsForAny;
     mostAtTheEndMillis = settings.shutdownTimeoutMillis / 2;
     mostForRoomMillis = mostAtTheEndMillis + settings.shutdownTimeoutMillis / 4;
   }
@@ -75,20 +69,32 @@ public final class SyncBarrier {
     awaited = kinds == null ? null : kinds.stream().map(String::valueOf).collect(Collectors.toSet());
   }
 
+  /** Records that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
+  public synchronized void answered(long seq) {
+    answeredThrough = Math.max(answeredThrough, seq);
+    notifyAll();
+  }
+
+  public synchronized boolean isAnswered(long seq) {
+    return answeredThrough >= seq;
+  }
+
+  /** Waits until all reporters have answered for {@code seq}; returns false after {@code millis}. */
+  public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
+    Deadline deadline = new Deadline();
+    deadline.setAfter(millis);
+    while (answeredThrough < seq && !queue.isClosed() && !deadline.hasPassed()) {
+      wait(Math.min(LOOK_MILLIS, deadline.millisLeft() + 1));
+    }
+    return answeredThrough >= seq;
+  }
+
   /** Enqueues the record, and waits for the reporters' answers if its kind is awaited. An interrupt ends the wait. */
   public void pass(Record record) {
     Set<String> kinds = awaited;
-    boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(behind);
     boolean waits = isAwaited && !hasSpentItsShare();
     long seq = queue.offer(record, waits);
-    if (!warnedOfFullness && queue.wasNearlyFull()) {
-      warnedOfFullness = true;
-      LOG.warn(
-          "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
-              + " least important records first; raise spark.events.dispatcher.queue.size = {}, or give the driver more"
-              + " CPU",
-          queue.capacity());
-    }
     if (isAwaited && seq != 0) {
       Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
     }
@@ -102,7 +108,7 @@ public final class SyncBarrier {
       long most = Math.min(left, LOOK_MILLIS);
       boolean ends = isEnding.getAsBoolean();
       long began = System.nanoTime();
-      isAnswered = queue.awaitAnswered(seq, most) || queue.isClosed();
+      isAnswered = awaitAnswered(seq, most) || queue.isClosed();
       left -= most;
       if (ends) {
         spentAtTheEndNanos += System.nanoTime() - began;
@@ -123,7 +129,7 @@ public final class SyncBarrier {
   /** Waits until the records before this one fill at most half of the queue's capacity. */
   private void awaitRoom(long seq) throws InterruptedException {
     long began = System.nanoTime();
-    queue.awaitAnswered(seq - queue.capacity() / 2, Math.max(0, mostForRoomMillis - spentAtTheEndMillis()));
+    awaitAnswered(seq - queue.capacity / 2, Math.max(0, mostForRoomMillis - spentAtTheEndMillis()));
     spentAtTheEndNanos += System.nanoTime() - began;
   }
 

@@ -3,15 +3,13 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
+import io.sparkevents.listener.ApplicationRecords;
 import io.sparkevents.listener.BusEvent;
 import io.sparkevents.listener.ExitEvidence;
-import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
-import io.sparkevents.listener.Records;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
@@ -49,7 +47,6 @@ public final class Connection extends RecordSink {
   private final AtomicReference<ApplicationEnd> provisional = new AtomicReference<>();
   /** Context of the application, kept because Spark forgets a stopped context; null until the first successful look-up. */
   private SparkContext context;
-  private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
@@ -60,8 +57,7 @@ public final class Connection extends RecordSink {
     SparkContext running = BusEvent.runningContext();
     if (running != null) {
       // The program adds the listener to its running application, so no event reports the application's start.
-      Redaction redaction = Redaction.of(conf);
-      queue.know(new Records(conf, redaction, new JobProperties(redaction)).application(running));
+      queue.know(new ApplicationRecords(conf, Redaction.of(conf)).application(running));
     }
   }
 
@@ -171,14 +167,6 @@ public final class Connection extends RecordSink {
     return settings.required ? sidecar.awaitStarted() : null;
   }
 
-  @Override
-  public void hand(Record record) {
-    // After the application has ended, Spark reports only work that it stops itself.
-    if (!over) {
-      super.hand(record);
-    }
-  }
-
   /**
    * Delivers all records, then closes the connection.
    *
@@ -187,7 +175,6 @@ public final class Connection extends RecordSink {
    */
   @Override
   public void end(ApplicationEnd end) {
-    over = true;
     // Work whose end was dropped must not be reported as cancelled by the application's end.
     sidecar.reportDrops();
     // Without a sidecar, do not hold the end, so that its loss is counted once.
@@ -268,7 +255,7 @@ public final class Connection extends RecordSink {
       return;
     }
     sidecar.reportDrops();
-    queue.offer(Records.jvmShutdown());
+    queue.offer(ApplicationRecords.jvmShutdown());
     Threads.untilInterrupted(() -> queue.awaitWritten(settings.shutdownTimeoutMillis));
   }
 }

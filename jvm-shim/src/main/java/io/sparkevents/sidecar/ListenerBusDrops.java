@@ -3,7 +3,7 @@ package io.sparkevents.sidecar;
 import com.codahale.metrics.Counter;
 import io.sparkevents.listener.BusEvent;
 import io.sparkevents.queue.DropCounters;
-import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.RecordQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkContext;
 
@@ -22,7 +22,8 @@ final class ListenerBusDrops {
   private Counter counter;
   private boolean sought;
   private long known;
-  private long lookedNanos = System.nanoTime();
+  /** Time of the next {@link #look}. */
+  volatile long dueNanos = System.nanoTime();
 
   /** Ignores the events that were dropped earlier, before an in-process stream was opened. */
   ListenerBusDrops() {
@@ -33,15 +34,12 @@ final class ListenerBusDrops {
   /**
    * Reads Spark's counter, and counts new drops in {@code queue}.
    *
-   * <p>The counter is read at most every five seconds, but always if {@code last} is true. Every call searches for the
-   * counter until the context is complete, because the application may end at any time.
+   * <p>The next look is due after five seconds; until the context is complete, it is due immediately, because the
+   * application may end at any time.
    */
-  synchronized void look(HandoffQueue queue, boolean last) {
+  synchronized void look(RecordQueue queue) {
     find();
-    if (!last && System.nanoTime() - lookedNanos < INTERVAL_NANOS) {
-      return;
-    }
-    lookedNanos = System.nanoTime();
+    dueNanos = System.nanoTime() + (sought ? INTERVAL_NANOS : 0);
     long dropped = dropped();
     if (dropped > known) {
       queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);

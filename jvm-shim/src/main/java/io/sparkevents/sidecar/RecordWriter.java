@@ -4,8 +4,8 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
@@ -28,17 +28,18 @@ import org.slf4j.LoggerFactory;
 public final class RecordWriter {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final int PROTOCOL = 1;
+  private static final long IDLE_MILLIS = 1_000;
   private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
-  private final HandoffQueue queue;
+  private final RecordQueue queue;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
   /** Kinds of records for which a write error has already been logged. */
   private final Set<String> unwritableKinds = new HashSet<>();
 
-  public RecordWriter(HandoffQueue queue, Deadline deadline) {
+  public RecordWriter(RecordQueue queue, Deadline deadline) {
     this.queue = queue;
     this.deadline = deadline;
   }
@@ -97,6 +98,24 @@ public final class RecordWriter {
     }
   }
 
+  /** Writes records to a sidecar; returns false if the process has exited, true after the goodbye message. */
+  boolean feed(SidecarProcess process) throws InterruptedException {
+    try {
+      while (!process.hasEnded()) {
+        boolean over = next(process.input, IDLE_MILLIS);
+        if (over || !queue.hasPending()) {
+          process.input.flush();
+        }
+        if (over) {
+          return true;
+        }
+      }
+    } catch (IOException brokenPipe) {
+      // The process has exited or is being destroyed.
+    }
+    return false;
+  }
+
   /**
    * Writes the next records; waits up to {@code millis} for a record.
    *
@@ -104,7 +123,9 @@ public final class RecordWriter {
    */
   public boolean next(OutputStream pipe, long millis) throws IOException, InterruptedException {
     next.clear();
-    listenerBus.look(queue, queue.isFinished());
+    if (System.nanoTime() - listenerBus.dueNanos >= 0 || queue.isFinished()) {
+      listenerBus.look(queue);
+    }
     queue.take(next, millis);
     for (Record record : next) {
       if (record instanceof DropCounters.Account) {
@@ -129,7 +150,7 @@ public final class RecordWriter {
 
   /** Enqueues reports of all drops so far; thread-safe. */
   public void reportDrops() {
-    listenerBus.look(queue, true);
+    listenerBus.look(queue);
     queue.reportDrops();
   }
 
@@ -155,7 +176,7 @@ public final class RecordWriter {
         LOG.warn(
             "spark-events: the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
                 + " raise this key or the driver's memory; dropped: {}",
-            queue.capacity(),
+            queue.capacity,
             drops.counts);
         break;
       case DropCounters.SIDECAR:

@@ -4,7 +4,7 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
-import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
 import java.io.ByteArrayOutputStream;
@@ -17,7 +17,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts the sidecar, writes records to it, restarts it if it dies, and shuts it down.
+ * Starts the sidecar, lets a {@link RecordWriter} write records to it, restarts it if it dies, and shuts it down.
  *
  * <p>One daemon thread, the supervisor, does all this work. A failure in this class never reaches Spark. In the worst
  * case, the supervisor closes the queue, and the driver's log reports once that records are dropped.
@@ -28,11 +28,10 @@ public final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   /** Time limit for the supervisor thread to end once the process that blocks it has been killed. */
   private static final long KILL_MILLIS = 50;
-  private static final long IDLE_MILLIS = 1_000;
 
   private final Settings settings;
   private final String application;
-  private final HandoffQueue queue;
+  private final RecordQueue queue;
   private final SyncBarrier barrier;
   private final Statistics statistics;
   private final CountDownLatch firstStart = new CountDownLatch(1);
@@ -52,7 +51,7 @@ public final class Sidecar {
   private volatile boolean late;
 
   public Sidecar(
-      Settings settings, String application, List<Interpreter> candidates, HandoffQueue queue, SyncBarrier barrier,
+      Settings settings, String application, List<Interpreter> candidates, RecordQueue queue, SyncBarrier barrier,
       Statistics statistics) {
     this.settings = settings;
     this.application = application;
@@ -217,27 +216,16 @@ public final class Sidecar {
     return !late;
   }
 
-  /** Writes into the pipe; returns false if the process has exited, true if the goodbye message is written. */
+  /** Writes the queue's records; returns false if the process has exited, true after the goodbye message. */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       // The stall timeout begins when the sidecar is ready.
       queue.rewind();
       stallMonitor.watch(process::destroy);
-      while (!process.hasEnded()) {
-        boolean over = writer.next(process.input, IDLE_MILLIS);
-        if (over || !queue.hasPending()) {
-          process.input.flush();
-        }
-        if (over) {
-          return true;
-        }
-      }
-    } catch (IOException brokenPipe) {
-      return false;
+      return writer.feed(process);
     } finally {
       stallMonitor.watch(null);
     }
-    return false;
   }
 
   /** Waits until the sidecar exits after the goodbye message; returns false if it died with unacknowledged records. */

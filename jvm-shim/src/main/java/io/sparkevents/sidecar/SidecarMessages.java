@@ -3,7 +3,7 @@ package io.sparkevents.sidecar;
 import io.sparkevents.listener.Inspection;
 import io.sparkevents.listener.QueryThreads;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import java.util.Collection;
 import java.util.Map;
@@ -19,7 +19,7 @@ import org.slf4j.LoggerFactory;
 public final class SidecarMessages {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
 
-  private final HandoffQueue queue;
+  private final RecordQueue queue;
   private final SyncBarrier barrier;
   private final Statistics statistics;
   private final DriverLog events;
@@ -27,7 +27,7 @@ public final class SidecarMessages {
   private volatile long nextSequence = 1;
   private volatile boolean warned;
 
-  public SidecarMessages(HandoffQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
+  public SidecarMessages(RecordQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
     this.queue = queue;
     this.barrier = barrier;
     this.statistics = statistics;
@@ -77,10 +77,13 @@ public final class SidecarMessages {
         break;
       case "ack":
         nextSequence = number(answer, "sequence");
+        // Make room first, because the answer lets the listener thread offer its next record.
         queue.acknowledge(number(answer, "through"));
+        barrier.answered(number(answer, "through"));
         break;
       case "answered":
-        queue.answered(number(answer, "through"));
+        queue.read(number(answer, "through"));
+        barrier.answered(number(answer, "through"));
         break;
       case "read":
         queue.read(number(answer, "through"));

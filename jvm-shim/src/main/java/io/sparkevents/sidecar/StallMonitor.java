@@ -1,6 +1,6 @@
 package io.sparkevents.sidecar;
 
-import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.Threads;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -19,7 +19,7 @@ public final class StallMonitor {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final int LOOKS = 6;
 
-  private final HandoffQueue queue;
+  private final RecordQueue queue;
   private final long timeoutMillis;
   private final long periodMillis;
   private final LongSupplier clock;
@@ -29,12 +29,12 @@ public final class StallMonitor {
   private volatile Runnable kill;
   private volatile long lastLook;
 
-  public StallMonitor(HandoffQueue queue, long timeoutMillis) {
+  public StallMonitor(RecordQueue queue, long timeoutMillis) {
     this(queue, timeoutMillis, System::nanoTime);
   }
 
   /** @param clock monotonic time in nanoseconds */
-  public StallMonitor(HandoffQueue queue, long timeoutMillis, LongSupplier clock) {
+  public StallMonitor(RecordQueue queue, long timeoutMillis, LongSupplier clock) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
     this.clock = clock;

@@ -6,20 +6,15 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.scheduler.JobResult;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
-import org.apache.spark.scheduler.SparkListenerJobEnd;
-import org.apache.spark.scheduler.SparkListenerJobStart;
 import scala.Option;
-import scala.Product;
 import scala.Tuple2;
 
-/** Converts Spark's listener events about applications and jobs to records. */
-public final class Records {
+/** Creates the records of the application's start and of the JVM's exit. */
+public final class ApplicationRecords {
   private static final String SPARK = "org.apache.spark.";
 
   private final Redaction redaction;
-  private final JobProperties properties;
   private final String host;
   /**
    * Command, main class, Python files and setting names. With these, the sidecar distinguishes the user's own code from
@@ -32,9 +27,8 @@ public final class Records {
   private final Set<String> namespaces = new TreeSet<>();
   private final Links links;
 
-  public Records(SparkConf conf, Redaction redaction, JobProperties properties) {
+  public ApplicationRecords(SparkConf conf, Redaction redaction) {
     this.redaction = redaction;
-    this.properties = properties;
     host = conf.get("spark.driver.host", "");
     links = new Links(conf);
     String files = conf.get("spark.submit.pyFiles", "");
@@ -87,42 +81,6 @@ public final class Records {
           Record.write(json, "py_files", pyFiles, "namespaces", namespaces);
           links.write(json);
         });
-  }
-
-  public Record jobStart(SparkListenerJobStart event) {
-    String[] selected = JobProperties.select(event.properties());
-    // Capture values instead of the event, because the event refers to the StageInfo of all stages.
-    int job = event.jobId();
-    long time = event.time();
-    return new Record(
-        "job_start",
-        Record.Priority.ROUTINE,
-        Record.Change.keep("job:" + job, Record.Rank.WORK),
-        json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
-  }
-
-  public Record jobEnd(SparkListenerJobEnd event) {
-    Throwable failure = failure(event.jobResult());
-    return new Record(
-        "job_end",
-        failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
-        Record.Change.forget("job:" + event.jobId()),
-        json -> {
-          Record.write(json, "job_id", event.jobId(), "time", event.time(), "failure", Failures.fields(failure));
-          if (failure != null) {
-            Links.writeUi(json);
-          }
-        });
-  }
-
-  /**
-   * Returns the exception of a failed job. JobFailed is not public, but it is a case class whose only element is the
-   * exception.
-   */
-  private static Throwable failure(JobResult result) {
-    boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
-    Object exception = mayHaveOne ? ((Product) result).productElement(0) : null;
-    return exception instanceof Throwable ? (Throwable) exception : null;
   }
 
   /** Returns the record of an orderly JVM shutdown; the record proves that the driver was not killed. */

@@ -3,7 +3,7 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 
 import io.sparkevents.listener.JobProperties;
-import io.sparkevents.listener.MicroBatchWork;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
@@ -12,15 +12,15 @@ import java.util.Properties;
 import org.junit.jupiter.api.Test;
 
 /** Tests of the records of jobs and stages of micro-batches. */
-final class MicroBatchWorkTest {
+final class JobRecordsTest {
   /** Collector of the kinds of the records. */
   private static final class Recorder {
     final List<String> recorded = new ArrayList<>();
-    final MicroBatchWork work;
+    final JobRecords jobs;
 
     Recorder(boolean holdsBack) {
       JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
-      work = new MicroBatchWork(record -> recorded.add(record.kind), holdsBack, properties);
+      jobs = new JobRecords(record -> recorded.add(record.kind), holdsBack, properties);
     }
 
     String take() {
@@ -52,10 +52,10 @@ final class MicroBatchWorkTest {
     Recorder checks = new Recorder(true);
     for (int number = 0; number < 2; number++) {
       for (int job = 0; job < 3; job++) {
-        checks.work.began(begin("job_start", "job:" + job), batch("q", number));
-        checks.work.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
-        checks.work.stageEnded(end("stage_completed", "stage:" + job + ".0", false));
-        checks.work.jobEnded(end("job_end", "job:" + job, false));
+        checks.jobs.began(begin("job_start", "job:" + job), batch("q", number));
+        checks.jobs.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
+        checks.jobs.stageEnded(end("stage_completed", "stage:" + job + ".0", false));
+        checks.jobs.jobEnded(end("job_end", "job:" + job, false));
       }
     }
     is(checks.take(), "[batch_started, batch_started]");
@@ -65,16 +65,16 @@ final class MicroBatchWorkTest {
   @Test
   void aFailureIsRecordedFromItsBeginning() {
     Recorder checks = new Recorder(true);
-    checks.work.began(begin("job_start", "job:1"), batch("q", 7));
-    checks.work.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
+    checks.jobs.began(begin("job_start", "job:1"), batch("q", 7));
+    checks.jobs.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
     checks.take();
-    checks.work.stageEnded(end("stage_completed", "stage:1.0", true));
+    checks.jobs.stageEnded(end("stage_completed", "stage:1.0", true));
     is(checks.take(), "[stage_submitted, stage_completed]");
-    checks.work.jobEnded(end("job_end", "job:1", true));
+    checks.jobs.jobEnded(end("job_end", "job:1", true));
     is(checks.take(), "[job_start, job_end]");
     for (int job = 2; job < 4; job++) {
-      checks.work.began(begin("job_start", "job:" + job), batch("q", 7));
-      checks.work.jobEnded(end("job_end", "job:" + job, false));
+      checks.jobs.began(begin("job_start", "job:" + job), batch("q", 7));
+      checks.jobs.jobEnded(end("job_end", "job:" + job, false));
     }
     is(checks.take(), "[job_start, job_end]");
   }
@@ -84,10 +84,10 @@ final class MicroBatchWorkTest {
   void otherJobsAreRecordedAtOnce() {
     for (boolean holdsBack : new boolean[] {true, false}) {
       Recorder checks = new Recorder(holdsBack);
-      checks.work.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
-      checks.work.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
-      checks.work.stageEnded(end("stage_completed", "stage:1.0", false));
-      checks.work.jobEnded(end("job_end", "job:1", false));
+      checks.jobs.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
+      checks.jobs.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
+      checks.jobs.stageEnded(end("stage_completed", "stage:1.0", false));
+      checks.jobs.jobEnded(end("job_end", "job:1", false));
       is(checks.take(), "[job_start, stage_submitted, stage_completed, job_end]");
     }
   }
@@ -96,8 +96,8 @@ final class MicroBatchWorkTest {
   @Test
   void runningJobsAreRecordedAtTheEnd() {
     Recorder checks = new Recorder(true);
-    checks.work.began(begin("job_start", "job:1"), batch("q", 1));
-    checks.work.end();
+    checks.jobs.began(begin("job_start", "job:1"), batch("q", 1));
+    checks.jobs.flush();
     is(checks.take(), "[batch_started, job_start]");
   }
 }

@@ -5,15 +5,20 @@ import io.sparkevents.queue.Record;
 import java.util.Map;
 import java.util.Properties;
 import java.util.function.Consumer;
+import org.apache.spark.scheduler.JobResult;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import scala.Product;
 
 /**
- * Holds back the records of jobs and stages of micro-batches, because such work causes events only if it fails.
+ * Creates the records of jobs, and holds back the records of jobs and stages of micro-batches, because such work causes
+ * events only if it fails.
  *
- * <p>Without this class, a stream with short triggers would fill the queue with such records. Instead, one record per
- * batch reports the current batch of a query. If a job or stage fails, its start record is sent immediately before its
- * end record. Used by the listener thread only.
+ * <p>Otherwise, a stream with short triggers would fill the queue with such records. Instead, one record per batch
+ * reports the current batch of a query. If a job or stage fails, its start record is sent immediately before its end
+ * record. Used by the listener thread only.
  */
-public final class MicroBatchWork {
+public final class JobRecords {
   /** Maximum number of jobs and stages, and maximum number of queries. */
   private static final int LIMIT = 2_000;
 
@@ -26,10 +31,49 @@ public final class MicroBatchWork {
   private final Map<String, String> batches = new BoundedMap<>(LIMIT);
   private boolean lastJobFailed;
 
-  public MicroBatchWork(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
+  public JobRecords(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
     this.sink = sink;
     this.holdsBack = holdsBack;
     this.properties = properties;
+  }
+
+  public Record startRecord(SparkListenerJobStart event) {
+    String[] selected = JobProperties.select(event.properties());
+    // Capture values instead of the event, because the event refers to the StageInfo of all stages.
+    int job = event.jobId();
+    long time = event.time();
+    return new Record(
+        "job_start",
+        Record.Priority.ROUTINE,
+        Record.Change.keep("job:" + job, Record.Rank.WORK),
+        json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
+  }
+
+  public Record endRecord(SparkListenerJobEnd event) {
+    Throwable failure = failure(event.jobResult());
+    return new Record(
+        "job_end",
+        failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
+        Record.Change.forget("job:" + event.jobId()),
+        json -> {
+          Record.write(json, "job_id", event.jobId(), "time", event.time());
+          if (failure == null) {
+            json.writeNullField("failure");
+          } else {
+            Record.write(json, "failure", Failures.fields(failure));
+            Links.writeUi(json);
+          }
+        });
+  }
+
+  /**
+   * Returns the exception of a failed job. JobFailed is not public, but it is a case class whose only element is the
+   * exception.
+   */
+  private static Throwable failure(JobResult result) {
+    boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
+    Object exception = mayHaveOne ? ((Product) result).productElement(0) : null;
+    return exception instanceof Throwable ? (Throwable) exception : null;
   }
 
   /** Whether the records of a job or stage with these local properties are held back. */
@@ -89,7 +133,7 @@ public final class MicroBatchWork {
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */
-  public void end() {
+  public void flush() {
     held.values().forEach(sink);
     held.clear();
   }

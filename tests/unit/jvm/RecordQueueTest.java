@@ -4,12 +4,14 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 import static io.sparkevents.Checks.takesAtMost;
 
+import io.sparkevents.config.Settings;
 import io.sparkevents.listener.AddedEvent;
-import io.sparkevents.listener.Records;
+import io.sparkevents.listener.ApplicationRecords;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
-import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RecordQueue;
+import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.sidecar.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.lang.ref.WeakReference;
@@ -23,10 +25,11 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 
 /** Tests of the queue between Spark's listener thread and the writer thread. */
-final class HandoffQueueTest {
+final class RecordQueueTest {
   static Record routine() {
     return new Record("routine", Record.Priority.ROUTINE, json -> {});
   }
@@ -35,13 +38,13 @@ final class HandoffQueueTest {
     return new Record("lifecycle", Record.Priority.LIFECYCLE, json -> {});
   }
 
-  static List<Record> take(HandoffQueue queue) throws InterruptedException {
+  static List<Record> take(RecordQueue queue) throws InterruptedException {
     List<Record> taken = new ArrayList<>();
     queue.take(taken, 0);
     return taken;
   }
 
-  static List<Record> takeAll(HandoffQueue queue) throws InterruptedException {
+  static List<Record> takeAll(RecordQueue queue) throws InterruptedException {
     List<Record> all = new ArrayList<>();
     for (List<Record> some = take(queue); !some.isEmpty(); some = take(queue)) {
       all.addAll(some);
@@ -49,7 +52,7 @@ final class HandoffQueueTest {
     return all;
   }
 
-  private static void offerRoutine(HandoffQueue queue, int count) {
+  private static void offerRoutine(RecordQueue queue, int count) {
     for (int i = 0; i < count; i++) {
       queue.offer(routine());
     }
@@ -74,7 +77,7 @@ final class HandoffQueueTest {
   @Test
   void concurrentUseLosesNoRecord() throws Exception {
     int capacity = 50;
-    HandoffQueue queue = new HandoffQueue(capacity);
+    RecordQueue queue = new RecordQueue(capacity);
     AtomicBoolean running = new AtomicBoolean(true);
     AtomicBoolean writing = new AtomicBoolean(true);
     AtomicLong offered = new AtomicLong();
@@ -153,7 +156,7 @@ final class HandoffQueueTest {
   /** A full queue drops the oldest routine record first. Only lifecycle records replace lifecycle records. */
   @Test
   void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(3);
+    RecordQueue queue = new RecordQueue(3);
     queue.offer(lifecycle());
     queue.offer(routine());
     queue.offer(routine());
@@ -170,7 +173,7 @@ final class HandoffQueueTest {
   /** A full queue evicts written records before it drops unwritten records. A record that is being written is kept. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(take(queue)), "r1");
@@ -185,7 +188,7 @@ final class HandoffQueueTest {
   /** The writer keeps an eighth of the queue free, so that offers do not evict. */
   @Test
   void theWriterKeepsSpaceFree() throws Exception {
-    HandoffQueue queue = new HandoffQueue(64);
+    RecordQueue queue = new RecordQueue(64);
     offerRoutine(queue, 64);
     takeAll(queue);
     is(queue.size(), 56);
@@ -203,7 +206,7 @@ final class HandoffQueueTest {
   /** At the limit of bytes, large records are evicted or dropped, even if the queue has room for more records. */
   @Test
   void largeRecordsAreLimitedByBytes() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1_024, 10_000);
+    RecordQueue queue = new RecordQueue(1_024, 10_000);
     for (int i = 0; i < 30; i++) {
       queue.offer(large(1_000)); // 19 such records fit into 20,000 bytes
     }
@@ -241,7 +244,7 @@ final class HandoffQueueTest {
    */
   @Test
   void aDeathCostsOnlyEvictedRecords() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     for (int i = 0; i < 4; i++) {
       queue.offer(routine());
       take(queue);
@@ -257,7 +260,7 @@ final class HandoffQueueTest {
   /** Dropped records are reported immediately, later at intervals, and finally before the application's end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1);
+    RecordQueue queue = new RecordQueue(1);
     offerRoutine(queue, 3);
     List<Record> taken = takeAll(queue);
     is(kinds(taken), "r3 d4");
@@ -276,7 +279,7 @@ final class HandoffQueueTest {
   /** A report of dropped records is resent if its sidecar dies. */
   @Test
   void anAccountIsResentAfterADeath() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1);
+    RecordQueue queue = new RecordQueue(1);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
@@ -287,7 +290,7 @@ final class HandoffQueueTest {
   /** After close(), the counts of an unacknowledged report of drops are unreported again. */
   @Test
   void anUnacknowledgedAccountIsUnreportedAfterClose() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1);
+    RecordQueue queue = new RecordQueue(1);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
@@ -299,7 +302,7 @@ final class HandoffQueueTest {
   /** A wake-up before the wait is not lost, and each kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     queue.wakeWriter();
     takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
     Checks.Work loss = () -> queue.countDropped("elsewhere", "thing", 1);
@@ -317,10 +320,11 @@ final class HandoffQueueTest {
   /** close() releases every waiting thread. */
   @Test
   void closeReleasesAll() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
+    SyncBarrier barrier = new SyncBarrier(Settings.read(new SparkConf(false), Collections.emptyMap()), queue, () -> false);
     long seq = queue.offer(routine());
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
-    Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
+    Thread one = start(wrong, () -> is(barrier.awaitAnswered(seq, 60_000), false));
     Thread other = start(wrong, () -> queue.awaitWritten(60_000));
     queue.close();
     takesAtMost(30_000, one::join);
@@ -333,7 +337,7 @@ final class HandoffQueueTest {
   /** A record after the application's end does not count as lost, unless the queue was already closed. */
   @Test
   void recordsAfterTheEndAreNotCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)), "l1");
@@ -341,7 +345,7 @@ final class HandoffQueueTest {
     queue.close();
     is(queue.offer(routine()), 0);
     is(queue.dropped() + " " + queue.unreported(), "0 {}");
-    HandoffQueue abandoned = new HandoffQueue(10);
+    RecordQueue abandoned = new RecordQueue(10);
     abandoned.close();
     abandoned.offer(lifecycle());
     abandoned.finish();
@@ -351,11 +355,11 @@ final class HandoffQueueTest {
   /** Records after the application's end are rejected, so they need no further sidecar. */
   @Test
   void recordsAfterTheEndAreRejected() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // the writer then sends the goodbye message
-    is(queue.offer(Records.jvmShutdown()), 0);
+    is(queue.offer(ApplicationRecords.jvmShutdown()), 0);
     queue.acknowledge(1);
     is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
   }
@@ -363,7 +367,7 @@ final class HandoffQueueTest {
   /** If an evicted report of drops is lost with its sidecar, all counts of the report are reported again. */
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1);
+    RecordQueue queue = new RecordQueue(1);
     offerRoutine(queue, 6);
     is(kinds(takeAll(queue)), "r6 d7"); // record 7 reports five drops and evicts record 6
     queue.offer(routine()); // evicts record 7, too
@@ -398,7 +402,7 @@ final class HandoffQueueTest {
   /** When a sidecar dies, all its evicted records are counted. */
   @Test
   void allEvictedRecordsAreCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     for (int i = 0; i < 3; i++) {
       queue.offer(lifecycle());
     }
@@ -418,7 +422,7 @@ final class HandoffQueueTest {
   /** Acknowledged records are not counted as lost, even if they were evicted. */
   @Test
   void acknowledgedRecordsAreNotCounted() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2);
+    RecordQueue queue = new RecordQueue(2);
     for (int i = 0; i < 3_000; i++) {
       queue.offer(routine());
       take(queue);
@@ -432,7 +436,7 @@ final class HandoffQueueTest {
   /** A sidecar is stalled if it reads nothing while a record is queued. The timeout restarts with a new sidecar. */
   @Test
   void aStallNeedsAnUnreadRecord() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     is(queue.hasStalledFor(0), false);
     queue.offer(routine());
     is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
@@ -450,7 +454,7 @@ final class HandoffQueueTest {
   /** An unwritable record leaves the queue, and a report of the loss follows immediately. */
   @Test
   void anUnwritableRecordIsReported() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     RecordWriter writer = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
@@ -472,7 +476,7 @@ final class HandoffQueueTest {
   /** Drops can be reported before the next record, for example before the end of the application. */
   @Test
   void dropsAreReportedBeforeTheNextRecord() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     queue.reportDrops(); // nothing to report
     queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
     is(kinds(takeAll(queue)), "d1");
@@ -486,7 +490,7 @@ final class HandoffQueueTest {
   /** A job whose end cannot be written is not restored as a running job. */
   @Test
   void anUnwritableEndEndsItsSubject() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10);
+    RecordQueue queue = new RecordQueue(10);
     RecordWriter writer = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("start", Record.Priority.LIFECYCLE, Record.Change.keep("job", Record.Rank.WORK), json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
@@ -502,7 +506,7 @@ final class HandoffQueueTest {
   /** Only unwritten records make a queue nearly full, because written records can be evicted. */
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
-    HandoffQueue queue = new HandoffQueue(20);
+    RecordQueue queue = new RecordQueue(20);
     offerRoutine(queue, 17);
     takeAll(queue);
     offerRoutine(queue, 17);
