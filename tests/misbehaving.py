@@ -285,6 +285,14 @@ def _answer_nonsense() -> None:
     time.sleep(_LONG)
 
 
+def _log_endlessly() -> None:
+    def run() -> None:
+        while True:
+            logging.getLogger("some.library").error("no end")
+
+    threading.Thread(target=run, daemon=True).start()
+
+
 def _start_a_child(event: Event) -> None:
     sleeper = subprocess.Popen(["sleep", "3600"], stdout=subprocess.DEVNULL)
     Path(str(event.attributes["path"])).write_text(str(sleeper.pid))
@@ -306,6 +314,7 @@ ORDERS: dict[str, Callable[[Event], Coroutine[Any, Any, None]]] = {
     "answer nonsense": lambda _: _call(_answer_nonsense),
     "print": lambda _: _call(lambda: (print("printed", flush=True), os.write(1, b"\xff\xff\xff\xff"))),
     "log": lambda event: _call(lambda: logging.getLogger("some.library").error("%s is odd", event.body)),
+    "log endlessly": lambda _: _call(_log_endlessly),
     "start a child": lambda event: _call(lambda: _start_a_child(event)),
 }
 

@@ -176,7 +176,7 @@ class Translator:
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
         }
-        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics)
+        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions)
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.

@@ -165,6 +165,13 @@ def story() -> list[Event]:
     return [*events, *(event for draft in drafts for event in ended.emit(draft)), event_for("page")]
 
 
+PLAN = [
+    *("(1) Scan parquet default.orders", "(4) Execute InsertIntoHadoopFsRelationCommand"),
+    "Arguments: file:/out/report, false, Parquet",
+]
+SQL_START = {"kind": "sql_execution_start", "execution_id": 5, "time": START, "description": "d", "plan": PLAN}
+
+
 def late() -> list[Event]:
     """Return events of deadlines and executors with all attributes."""
     hour = START + 3_600_000
@@ -180,12 +187,13 @@ def late() -> list[Event]:
     executor = {"executor_id": "7", "host": "h", "time": START}
     added = {"kind": "executor_added", "cores": 4, **executor}
     lost = {"kind": "executor_removed", "reason": "exit code 137", "tasks": 2, "stages": [7], **executor}
-    properties = {"spark.job.group": "g"}
+    properties = {"spark.job.group": "g", "spark.sql.execution.id": "5"}
     records: list[dict[str, Any]] = [
         application_start(seq=1, main_class="com.acme.Main"),
         query_started("r1", "q1", seq=2),
         query_started("r2", "q2", seq=3),
         query_progress(0, "r1", "q1", sources=[source]) | {"seq": 4},
+        SQL_START,
         {"kind": "job_start", "seq": 5, "job_id": 3, "time": START, "properties": properties},
         added,
         lost,
@@ -202,8 +210,6 @@ def summed_up() -> list[Event]:
     """Return summaries with all attributes, and a job of a SQL execution that reads and writes tables."""
     config = dataclasses.replace(AT_ONCE, summary=SummaryConfig(core_hour_price=0.5, min_duration=0.0))
     sql = {"spark.sql.execution.id": "5", "spark.job.description": "d", "callSite.short": "c", "spark.jobGroup.id": "g"}
-    plan = ["(1) Scan parquet default.orders", "(4) Execute InsertIntoHadoopFsRelationCommand"]
-    plan.append("Arguments: file:/out/report, false, Parquet")
     stage = {"stage_id": 3, "attempt": 0, "name": "s", "tasks": 2}
     totals = {"started": START, "ended": START + 99_999, "slowest_task": 1, "slowest_executor": "1"}
     totals |= {"slowest_host": "h", "run_ms": 9, "gc_ms": 9}
@@ -213,7 +219,7 @@ def summed_up() -> list[Event]:
     records = [
         application_start(),
         {"kind": "executor_added", "executor_id": "1", "host": "h", "cores": 4, "time": START},
-        {"kind": "sql_execution_start", "execution_id": 5, "time": START, "description": "d", "plan": plan},
+        SQL_START,
         {"kind": "job_start", "job_id": 1, "time": START, "properties": sql},
         {"kind": "stage_submitted", "time": START, "properties": sql, **stage},
         {"kind": "stage_completed", "time": START + 99_999, "totals": totals, **stage},

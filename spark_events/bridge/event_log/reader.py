@@ -115,7 +115,8 @@ class EventLogReader:
             for line in lines:
                 number += 1
                 kind = line[10 : line.find(b'"', 10)]
-                handler = handler_of(kind)
+                # Decode a part of a line completely, because a part may also end with a bracket.
+                handler = handler_of(kind) if are_whole else self._unusual
                 if handler is None:
                     if kind.startswith(_SPARKS_OWN) and line[-1:] == b"}":
                         self.recognised = True

@@ -116,6 +116,8 @@ class Child:
                     logger = logging.getLogger(answer.logger)
                     # Apply no log level here; the reporter's process has already applied its own levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
+                    # sock_recv does not yield while data is available; endless lines would block the event loop.
+                    await asyncio.sleep(0)
                 else:
                     self._settle(answer)
         except (EOFError, OSError):

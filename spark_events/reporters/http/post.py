@@ -142,7 +142,7 @@ class Post:
                 await self.close()
             if response.has_redirect_location:
                 new = target.join(response.headers["Location"])
-                where = f"{new.scheme}://{new.netloc.decode()}"
+                where = f"{new.scheme}://{new.netloc.decode()}/…"  # the path may be secret
                 raise TransientError(f"{self._url.host}: redirected to {where}; configure the new address")
         except asyncio.CancelledError:
             # Create a new pool after a cancelled request. httpcore may count the cancelled connection forever

@@ -37,6 +37,7 @@ from spark_events.translate.deadlines.places import Place, place_of
 from spark_events.translate.deadlines.runs import RunDeadlines
 from spark_events.translate.deadlines.work import ApplicationDeadline, JobDeadlines, StageDeadline
 from spark_events.translate.draft import Draft, iso_millis
+from spark_events.translate.executions import Executions
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.queries import Queries, Run
 
@@ -59,13 +60,16 @@ class Deadlines:
         config: the limits.
         queries: the queries of the application.
         diagnostics: recognises the user's own code.
+        executions: the SQL executions of the application.
 
     Attributes:
         handlers: functions that convert a record to events, by the record's type. Only enabled rules have handlers.
         next_deadline: time of the next request, in milliseconds since the epoch; None: never.
     """
 
-    def __init__(self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics, executions: Executions
+    ) -> None:
         self._config = config
         self._queries = queries
         self._diagnostics = diagnostics
@@ -73,8 +77,8 @@ class Deadlines:
         self._lag = None if config.lag is None else (config.lag, round(config.lag_time * 1000))
         self._runs: dict[str, RunDeadlines] = {}
         self._unseen = set(config.queries)
-        self._jobs = JobDeadlines(self._edges, config.job, queries)
-        self._stage = StageDeadline(self._edges, config.resources, queries)
+        self._jobs = JobDeadlines(self._edges, config.job, queries, executions)
+        self._stage = StageDeadline(self._edges, config.resources, queries, executions)
         self._application = ApplicationDeadline(self._edges, config.application)
         self._asked: int | None = None
         self._question: dict[str, Any] | None = None

@@ -12,7 +12,8 @@ from spark_events.translate.bounded import put
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
-from spark_events.translate.origin import Origin, in_brackets, origin_of
+from spark_events.translate.executions import Executions
+from spark_events.translate.origin import Origin, in_brackets, origin_of, user_call_site
 from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]
@@ -34,12 +35,14 @@ class JobDeadlines:
         edges: the overdue deadlines of the application.
         limit: seconds; None: the rule is off.
         queries: to find the query that a job belongs to.
+        executions: describes the SQL execution that a job belongs to.
     """
 
-    def __init__(self, edges: Edges, limit: float | None, queries: Queries) -> None:
+    def __init__(self, edges: Edges, limit: float | None, queries: Queries, executions: Executions) -> None:
         self._edges = edges
         self._limit = _millis(limit)
         self._queries = queries
+        self._executions = executions
         self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
 
     def due(self) -> Iterator[int]:
@@ -60,7 +63,7 @@ class JobDeadlines:
 
     def started(self, record: JobStart) -> None:
         """Apply the start of a job; emit no event."""
-        origin = origin_of(record.properties, self._queries)
+        origin = origin_of(record.properties, self._queries, self._executions)
         if not origin.is_streaming:
             put(self._jobs, record.job_id, (record.time, origin), _RUNNING)
 
@@ -127,12 +130,14 @@ class StageDeadline:
         edges: the overdue deadlines of the application.
         limit: seconds; None: the rule is off.
         queries: to find the query that a stage belongs to.
+        executions: describes the SQL execution that a stage belongs to.
     """
 
-    def __init__(self, edges: Edges, limit: float | None, queries: Queries) -> None:
+    def __init__(self, edges: Edges, limit: float | None, queries: Queries, executions: Executions) -> None:
         self._edges = edges
         self._limit = _millis(limit)
         self._queries = queries
+        self._executions = executions
         self._looked: int | None = None
         self._waiting: tuple[RunningStage, int] | None = None
 
@@ -206,8 +211,8 @@ class StageDeadline:
         yield from self._edges.close(self._work(stage, 0, {}), at, f"{self._title(stage)} {how}")
 
     def _title(self, stage: RunningStage) -> str:
-        clause = origin_of(stage.properties, self._queries).clause
-        return f"Stage {stage.stage_id}{in_brackets(stage.name)}{'' if stage.name in clause else clause}"
+        clause, name = origin_of(stage.properties, self._queries, self._executions).clause, user_call_site(stage.name)
+        return f"Stage {stage.stage_id}{in_brackets(name)}{'' if name and name in clause else clause}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
         origin = origin_of(stage.properties, self._queries)

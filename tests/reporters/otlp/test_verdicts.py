@@ -82,7 +82,7 @@ UNAVAILABLE = [
     (Response(500, b"no ingester", TEXT), "HTTP 500: no ingester"),
     (
         Response(307, b"", (("location", "https://elsewhere/?token=secret"),)),
-        "redirected to https://elsewhere; configure the new address",
+        "redirected to https://elsewhere/…; configure the new address",
     ),
     (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
     (Response(200, b"x" * 5_000_000), "the HTTP 200 response is cut off, or has more than 4194304 bytes"),

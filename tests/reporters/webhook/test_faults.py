@@ -234,7 +234,7 @@ def test_redirects_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
             running.await_failures()
             running.stop(within=0.5)
         assert other.requests == []
-    assert f"localhost: redirected to http://localhost:{other.port}; configure the new address" in caplog.text
+    assert f"localhost: redirected to http://localhost:{other.port}/…; configure the new address" in caplog.text
 
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])

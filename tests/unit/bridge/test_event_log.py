@@ -485,9 +485,17 @@ def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
     assert reading.complaints == []
 
 
-def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
-    """A truncated last line is counted and reported. All previous lines are used."""
-    reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
+@pytest.mark.parametrize(
+    "last",
+    [
+        '{"Event":"SparkListenerJobSt',
+        '{"Event":"SparkListenerBlockUpdated","Info":{}',
+        '{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":0,"info":{}',
+    ],
+)
+def test_a_truncated_last_line_is_counted_and_reported(path: Path, last: str) -> None:
+    """A truncated last line is counted and reported, even if it is not needed. All previous lines are used."""
+    reading = read(path, SOUND + last)
     assert len(reading.records) == 3
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
     assert reading.complaints == [f"{path}:3: the file ends in the middle of this line"]
@@ -495,6 +503,7 @@ def test_a_truncated_last_line_is_counted_and_reported(path: Path) -> None:
 
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
     """A complete last line is used even if its line break is missing."""
+    assert read(path, SOUND + '{"Event":"SparkListenerBlockUpdated","Info":{}}').complaints == []
     reading = read(path, SOUND.rstrip())
     assert len(reading.records) == 3
     assert reading.reader.lines == 2

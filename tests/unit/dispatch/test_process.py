@@ -184,6 +184,15 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
     eventually(lambda: ("some.library", logging.ERROR, "7 is odd") in caplog.record_tuples)
 
 
+def test_endless_log_lines_do_not_delay_answers(monkeypatch: pytest.MonkeyPatch, start: Start, path: Path) -> None:
+    """The sidecar handles answers although the process logs faster than the driver's log accepts lines."""
+    monkeypatch.setattr(logging.getLogger("some.library"), "handle", lambda _: time.sleep(0.002))
+    delivery = start(batch_size=1)
+    delivery.put(entries(event(0, do="log endlessly"), event(1)))
+    assert delivery.wait_until_settled(20)
+    assert delivered(path) == ["0", "1"]
+
+
 def test_printed_text_is_written_to_standard_error(start: Start, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As in the sidecar, output that a reporter prints goes to standard error, not to the pipe of answers."""
     delivery = start()

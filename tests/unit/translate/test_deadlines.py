@@ -277,6 +277,28 @@ def test_a_stage_without_resources_is_overdue_by_default() -> None:
     assert changes(driver.passes(2 * SECOND)) == [("resources", "ON_TIME", "INFO")]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("count at NativeMethodAccessorImpl.java:0", " [count]"),
+        ("$anonfun$withThreadLocalCaptured$1 at CompletableFuture.java:1768", " (count)"),
+    ],
+)
+def test_overdue_work_has_the_name_of_its_sql_execution(name: str, shown: str) -> None:
+    """Texts about an overdue job or stage contain the description of its SQL execution once."""
+    properties = {"spark.sql.execution.id": "7"}
+    driver = Driver({"events.deadline.job": "1h", "events.deadline.resources": "5min"})
+    described = {"execution_id": 7, "time": START, "description": "count at NativeMethodAccessorImpl.java:0"}
+    driver.tell({"kind": "sql_execution_start", **described})
+    driver.tell({"kind": "job_start", "job_id": 3, "time": START, "properties": properties})
+    driver.jobs = [[3, 7]]
+    driver.stages = [stage(running=0, finished=0, longest=None, name=name, properties=properties)]
+    driver.idle_since = 1
+    waiting, _, running = driver.passes(HOUR)
+    assert waiting.body.startswith(f"shop: stage 7{shown} gets no resources")
+    assert running.body.startswith("shop: job 3 (count) has been running")
+
+
 def test_a_stage_that_waits_for_other_stages_is_on_time() -> None:
     """While other tasks of the application use the cores, a stage whose tasks are all pending is not overdue."""
     driver = Driver({})
