@@ -51,6 +51,8 @@ LOGS = {
         "spark.eventLog.compression.codec": "zstd",
     },
 }
+#: The lines of both forms are equal, so the other versions test only one form.
+FORMS = [pytest.param("plain", marks=pytest.mark.any_spark), "rolling-zstd"]
 #: Settings that enable all kinds of events, because the tests compare all kinds.
 EVERYTHING = {
     "events.streaming-jobs.enabled": "true",
@@ -79,7 +81,8 @@ class Batch(NamedTuple):
 def runs(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Run]:
     """Run the applications that a selected test may need, in one process."""
     path = Path("{folder}/events.jsonl")
-    settings = {name: {**EVENT_LOG, **log, **EVERYTHING, **file_reporter(path)} for name, log in LOGS.items()}
+    forms = LOGS if runs_any_spark(request) else {"rolling-zstd": LOGS["rolling-zstd"]}
+    settings = {name: {**EVENT_LOG, **log, **EVERYTHING, **file_reporter(path)} for name, log in forms.items()}
     settings["sync"] = {**EVENT_LOG, **ROCKSDB, **file_reporter(path)}
     # The last application must be the one whose log is tested, because its end is reported before the process exits.
     if runs_any_spark(request):
@@ -476,7 +479,7 @@ TERMINATED = {"observed_ts_millis"}
 JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 
-@pytest.fixture(scope="module", params=LOGS)
+@pytest.fixture(scope="module", params=FORMS)
 def logged(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
     """Return the finished application with one form of the event log and all kinds of events."""
     return runs[request.param]
