@@ -1,7 +1,8 @@
-"""Compile this environment's packages except their tests, and add bytecode to PySpark's archive pyspark.zip.
+"""Compile this environment's packages, and the modules in PySpark's archive.
 
-spark-submit puts this archive on the path of its Python processes. Python does not cache the bytecode of modules in an
-archive, so each of the hundreds of Python processes that the tests start would compile PySpark for about a second.
+The tests in the packages stay uncompiled. spark-submit puts the archive, pyspark.zip, on the path of its Python
+processes. Python does not cache the bytecode of modules in an archive, so each of the hundreds of Python processes that
+the tests start would compile PySpark for about a second.
 """
 
 import compileall

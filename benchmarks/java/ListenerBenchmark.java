@@ -151,7 +151,8 @@ public final class ListenerBenchmark {
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
     JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
-    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : records.endRecord(ends[i / 2]));
+    IntConsumer offer =
+        i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : records.endRecord(ends[i / 2]));
     List<Variant> variants = new ArrayList<>();
     variants.add(new Variant("nothing (the clock alone)", false, null, i -> {}));
     for (boolean flood : new boolean[] {false, true}) {

@@ -87,7 +87,7 @@ class Dispatcher:
         self._deliveries = tuple(deliveries)
         self._awaited = tuple(one for one in deliveries if sync or one.guarantee == "guaranteed")
         self._timeout = timeout
-        # The awaited reporters for which the driver does not wait until they have caught up.
+        # Names of the awaited reporters that are late; the driver waits for them again after they have caught up.
         self._late: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._dispatched = 0

@@ -60,7 +60,8 @@ class ExecutorEvents:
         most: events per minute; 0: no events.
 
     Attributes:
-        next_deadline: time at which the summary of suppressed events is due, in milliseconds since the epoch.
+        next_deadline: time at which the summary of suppressed events is due, in milliseconds since the epoch; None if
+            no event is suppressed.
     """
 
     def __init__(self, most: int) -> None:

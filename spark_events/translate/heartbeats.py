@@ -27,7 +27,8 @@ class Heartbeats:
         executors: supplies the number of removed executors.
 
     Attributes:
-        next_deadline: time of the next heartbeat, in milliseconds since the epoch; None if heartbeats are off.
+        next_deadline: time of the next heartbeat, in milliseconds since the epoch; None while no application runs, or
+            if heartbeats are off.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Heartbeats:
         self._lags: dict[str, int] = {}
 
     def schedule(self, _: object = None) -> None:
-        """Set the time of the next heartbeat, after the application has started or ended."""
+        """Set the time of the next heartbeat; call this method after the application has started or ended."""
         self.next_deadline = None
         if self._interval is not None and self._application.status.value == "RUNNING":
             self.next_deadline = (self._slot + 1) * self._interval

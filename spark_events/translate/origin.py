@@ -83,7 +83,7 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
     Args:
         properties: the local properties that the shim sends; secrets are redacted.
         queries: to find the query.
-        executions: to find the sources and targets of the SQL execution; None omits them.
+        executions: to find the description, sources and targets of the SQL execution; None omits them.
     """
     attributes: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
     execution, query = properties.get("spark.sql.execution.id"), properties.get("sql.streaming.queryId")

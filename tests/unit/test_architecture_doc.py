@@ -40,7 +40,7 @@ def test_a_record_passes_at_most_20_steps() -> None:
 
 
 class Tracer:
-    """Records the package's classes whose methods run while ``is_on`` is set, except on the watch thread."""
+    """Set of the package's classes whose methods run while ``is_on`` is set, except on the watch thread."""
 
     def __init__(self) -> None:
         self.is_on = False

@@ -24,7 +24,7 @@ Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resou
 
 _LONGEST_MESSAGE = 500
 # URLs may contain tokens in the query and credentials before the host, and failures are written to logs and tables.
-# Database clients accept passwords that contain # and ?. A port and a query such as ":80?a=b@c" are no password. The
+# Database clients accept passwords that contain # and ?. A port and a query such as ":80?a=b@c" are not a password. The
 # pattern limits the length of the scheme; otherwise the search would take quadratic time.
 _SECRETS = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:(?:[^\s/?#:'\"]*:(?!\d+[?#])[^\s/'\"]*|[^\s/?#'\"]*)@)?"

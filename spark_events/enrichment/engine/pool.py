@@ -70,7 +70,7 @@ class Pool:
         sharing: selects the rows that need a call; None: all rows need a call.
         stopping: whether no further call may start.
         admitted: the number of admitted rows.
-        is_full: whether rows wait for room in the buffer; the caller's thread changes it.
+        is_full: whether rows wait for room in the buffer; the caller's thread sets this attribute.
     """
 
     def __init__(

@@ -262,7 +262,7 @@ class AnswerWriter:
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return an array; a struct may be a tuple or a dictionary."""
+    """Return the values as an Arrow array; a value of a struct may be a tuple or a dictionary."""
     try:
         array = pa.array(values, kind)
     except pa.ArrowTypeError:

@@ -22,7 +22,7 @@ def begin(application: str) -> str:
 
 
 def count(context: Any) -> int:
-    """Run a job of a SparkContext without SQL and without Python workers, whose start takes longer than the job."""
+    """Run a job without SQL and Python workers, because their start takes longer than the job."""
     return int(context._jsc.parallelize(context._jvm.java.util.ArrayList([1, 2, 3])).count())
 
 

@@ -494,7 +494,7 @@ def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
     ],
 )
 def test_a_truncated_last_line_is_counted_and_reported(path: Path, last: str) -> None:
-    """A truncated last line is counted and reported, even if it is not needed. All previous lines are used."""
+    """The reader uses all lines before a truncated last line, and reports the last line, even an unneeded one."""
     reading = read(path, SOUND + last)
     assert len(reading.records) == 3
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)

@@ -185,7 +185,7 @@ def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCap
 
 
 def test_endless_log_lines_do_not_delay_answers(monkeypatch: pytest.MonkeyPatch, start: Start, path: Path) -> None:
-    """The sidecar handles answers although the process logs faster than the driver's log accepts lines."""
+    """The sidecar handles answers even if the process logs faster than the driver's log accepts lines."""
     monkeypatch.setattr(logging.getLogger("some.library"), "handle", lambda _: time.sleep(0.002))
     delivery = start(batch_size=1)
     delivery.put(entries(event(0, do="log endlessly"), event(1)))

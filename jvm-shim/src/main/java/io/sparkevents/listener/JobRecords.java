@@ -14,9 +14,9 @@ import scala.Product;
  * Creates the records of jobs, and holds back the records of jobs and stages of micro-batches, because such work causes
  * events only if it fails.
  *
- * <p>Otherwise, a stream with short triggers would fill the queue with such records. Instead, one record per batch
- * reports the current batch of a query. If a job or stage fails, its start record is sent immediately before its end
- * record. Used by the listener thread only.
+ * <p>A stream with short triggers would fill the queue with the records that this class holds back. Instead, one record
+ * per batch reports the current batch of a query. If a job or stage fails, this class sends the start record
+ * immediately before the end record. Used by the listener thread only.
  */
 public final class JobRecords {
   /** Maximum number of jobs and stages, and maximum number of queries. */

@@ -277,7 +277,7 @@ public final class RecordQueue {
     } while (more);
   }
 
-  /** Records that the sidecar has read the records up to {@code seq}. */
+  /** Notes that the sidecar has read the records up to {@code seq}. */
   public synchronized void read(long seq) {
     if (seq > readThrough) {
       readThrough = seq;

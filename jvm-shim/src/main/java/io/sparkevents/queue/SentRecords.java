@@ -118,7 +118,9 @@ final class SentRecords {
   /** Counts the evicted records as lost, because the sidecar has died. */
   void loseEvicted() {
     evictedBefore.forEach((kind, number) -> drops.count(DropCounters.SIDECAR, kind, number));
-    evicted.stream().filter(lost -> lost.account == null).forEach(lost -> drops.count(DropCounters.SIDECAR, lost.kind, 1));
+    evicted.stream()
+        .filter(lost -> lost.account == null)
+        .forEach(lost -> drops.count(DropCounters.SIDECAR, lost.kind, 1));
     takeBackEvicted();
   }
 

@@ -69,7 +69,7 @@ public final class SyncBarrier {
     awaited = kinds == null ? null : kinds.stream().map(String::valueOf).collect(Collectors.toSet());
   }
 
-  /** Records that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
+  /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
   public synchronized void answered(long seq) {
     answeredThrough = Math.max(answeredThrough, seq);
     notifyAll();

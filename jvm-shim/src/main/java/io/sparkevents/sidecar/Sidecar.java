@@ -17,7 +17,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts the sidecar, lets a {@link RecordWriter} write records to it, restarts it if it dies, and shuts it down.
+ * Starts the sidecar, restarts it if it dies, and shuts it down; a {@link RecordWriter} writes the records.
  *
  * <p>One daemon thread, the supervisor, does all this work. A failure in this class never reaches Spark. In the worst
  * case, the supervisor closes the queue, and the driver's log reports once that records are dropped.
