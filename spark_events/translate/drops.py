@@ -15,7 +15,7 @@ __all__ = ["dropped"]
 _CAUSES = {
     "handoff": (
         "queue-full",
-        "{records} dropped before reaching the dispatcher: the handoff queue was full ({kinds})",
+        "{records} dropped before reaching the dispatcher: the record queue was full ({kinds})",
     ),
     "sidecar": (
         "sidecar-died",

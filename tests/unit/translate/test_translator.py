@@ -139,7 +139,7 @@ def test_drops_are_reported_with_their_count() -> None:
 @pytest.mark.parametrize(
     ("where", "reason", "message"),
     [
-        ("handoff", "queue-full", "the handoff queue was full (2 job_end)"),
+        ("handoff", "queue-full", "the record queue was full (2 job_end)"),
         ("sidecar", "sidecar-died", "were lost: the sidecar died before it acknowledged them (2 job_end)"),
         (
             "unwritable",
