@@ -186,5 +186,6 @@ def run_with_faults(lab: Lab, seed: int, *, dies: bool) -> Outcome:
             run.command("stop")
         run.wait()
         # The second run delivers the events that are still in the spools.
-        assert lab.run("stream.py", "1", defaults=storm.settings).process.returncode == 0
+        again = lab.run("ending.py", "stop", "spark.app.name=stream", defaults=storm.settings)
+        assert again.process.returncode == 0
         return Outcome(storm, run, dies, seen, storm.delivered())

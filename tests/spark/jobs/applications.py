@@ -9,16 +9,16 @@ import sys
 import time
 
 from control import announce, begin, count, received
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext
 
 for name, settings in json.loads(sys.argv[2]).items():
     begin(name)
-    spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
-    assert count(spark.sparkContext) == 3
+    spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName(name))
+    assert count(spark) == 3
     announce(f"{name}/counted")
     if name in sys.argv[3:]:
         while not received(f"{name}/stop"):
-            count(spark.sparkContext)
+            count(spark)
             time.sleep(0.05)  # an interval between jobs, which leaves the processor to other tests
     spark.stop()
     announce(f"{name}/stopped")

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from control import FOLDER, count
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext
 
 SparkContext._ensure_initialized()
 jvm: Any = SparkContext._jvm
@@ -28,8 +27,8 @@ for name, settings in json.loads(sys.argv[2]).items():
     own.mkdir()
     jvm.System.err.println(f"context {name}")
     try:
-        spark = SparkSession.builder.appName("configured").config(map=settings).getOrCreate()
-        assert count(spark.sparkContext) == 3
+        spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName("configured"))
+        assert count(spark) == 3
         (own / "counted").touch()
         spark.stop()
     except Exception as error:

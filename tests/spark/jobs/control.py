@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 FOLDER = sys.argv[1]
@@ -36,10 +36,14 @@ def received(word: str) -> bool:
 
 
 def wait_until_received(word: str, seconds: float = 120) -> None:
+    wait_until(f"the test sends {word!r}", lambda: received(word), seconds)
+
+
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
-    while not received(word):
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the job did not announce {word!r}")
+            raise TimeoutError(f"waited {seconds} s until {what}")
         time.sleep(0.02)
 
 

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from control import FOLDER, announce, count, received
+from control import FOLDER, announce, count, received, wait_until
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,10 @@ java: Any = context._jsc
 jvm: Any = context._jvm
 assert count(context) == 3
 announce("counted")
+if how in ("never-stop", "with", "stop-then-exit-3", "missing-table", "segfault", "raise", "exit-3"):
+    # The sidecar can read this process's exit status only if the sidecar starts before the exit.
+    events = Path(FOLDER, "events.jsonl")
+    wait_until("the application is reported", lambda: events.exists() and "RUNNING" in events.read_text())
 if how == "wait":
     while not received("stop"):
         count(context)

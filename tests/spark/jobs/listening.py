@@ -4,12 +4,12 @@ import json
 import sys
 
 from control import count, write_down
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext
 
 for name, settings in json.loads(sys.argv[2]).items():
-    spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
-    assert count(spark.sparkContext) == 3
-    bus = spark.sparkContext._jsc.sc().listenerBus()
+    spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName(name))
+    assert count(spark) == 3
+    bus = spark._jsc.sc().listenerBus()
     queues = bus.activeQueues()
     write_down([queue for queue in ("executorManagement", "shared") if queues.contains(queue)], f"queues-{name}")
     spark.stop()

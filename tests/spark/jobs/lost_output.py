@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from control import FOLDER, announce
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-spark = SparkSession.builder.appName("lost-output").getOrCreate()
+spark = SparkContext(appName="lost-output")
 here = os.path.join(FOLDER, "here")
 go = os.path.join(FOLDER, "go")
 
@@ -27,11 +27,11 @@ def work(index: int, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
 
 
 def count() -> int:
-    return spark.sparkContext.parallelize(range(30), 3).mapPartitionsWithIndex(work).groupByKey(2).count()
+    return spark.parallelize(range(30), 3).mapPartitionsWithIndex(work).groupByKey(2).count()
 
 
 def finished() -> int:
-    stage = spark.sparkContext.statusTracker().getStageInfo(0)
+    stage = spark.statusTracker().getStageInfo(0)
     return stage.numCompletedTasks if stage is not None else 0
 
 

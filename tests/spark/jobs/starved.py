@@ -3,9 +3,9 @@
 from threading import Thread
 
 from control import count, wait_until_received
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-spark = SparkSession.builder.appName("starved").getOrCreate()
-Thread(target=lambda: count(spark.sparkContext), daemon=True).start()
+spark = SparkContext(appName="starved")
+Thread(target=lambda: count(spark), daemon=True).start()
 wait_until_received("release")
 spark.stop()

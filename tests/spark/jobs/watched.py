@@ -6,12 +6,12 @@ import time
 import urllib.request
 
 from control import FOLDER, count, write_down
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not create this folder
-spark = SparkSession.builder.appName("watched").getOrCreate()
-assert spark.sparkContext.uiWebUrl is not None
-address = spark.sparkContext.uiWebUrl + "/metrics/prometheus/"
+spark = SparkContext(appName="watched")
+assert spark.uiWebUrl is not None
+address = spark.uiWebUrl + "/metrics/prometheus/"
 deadline = time.monotonic() + 300
 text = ""
 
@@ -26,7 +26,7 @@ def all_metrics_are_published() -> bool:
 while not all_metrics_are_published():
     if time.monotonic() > deadline:
         break
-    assert count(spark.sparkContext) == 3
+    assert count(spark) == 3
     with urllib.request.urlopen(address, timeout=60) as answer:
         text = answer.read().decode()
 write_down(text)

@@ -1,17 +1,19 @@
 import java.nio.file.Files;
 import java.nio.file.Paths;
-import org.apache.spark.sql.SparkSession;
+import java.util.Arrays;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaSparkContext;
 
 /** Program that starts Spark and creates the file that its first argument names. The second selects the ending. */
 public final class StandaloneProgram {
   private StandaloneProgram() {}
 
   public static void main(String[] arguments) throws Exception {
-    SparkSession spark = SparkSession.builder().getOrCreate();
+    SparkContext spark = SparkContext.getOrCreate();
     Files.createFile(Paths.get(arguments[0]));
     switch (arguments[1]) {
       case "stop":
-        spark.range(3).count();
+        new JavaSparkContext(spark).parallelize(Arrays.asList(1, 2, 3)).count();
         spark.stop();
         break;
       case "throw":

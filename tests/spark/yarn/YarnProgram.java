@@ -1,13 +1,13 @@
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.SparkContext;
 
 /** Program that ends in the way that its argument selects. */
 public final class YarnProgram {
   private YarnProgram() {}
 
   public static void main(String[] how) {
-    SparkSession spark = SparkSession.builder().getOrCreate();
+    SparkContext spark = SparkContext.getOrCreate();
     switch (how[0]) {
       case "throw":
         throw new IllegalStateException("no price for order 7");

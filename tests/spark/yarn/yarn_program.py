@@ -2,11 +2,11 @@
 
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 how = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-if how == "raise" or (how == "raise-first" and spark.sparkContext._jsc.sc().applicationAttemptId().get() == "1"):
+spark = SparkContext.getOrCreate()
+if how == "raise" or (how == "raise-first" and spark._jsc.sc().applicationAttemptId().get() == "1"):
     raise ValueError("no price for order 7")
 if how == "exit-3":
     sys.exit(3)
