@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 
 for name, settings in json.loads(sys.argv[2]).items():
     begin(name)
-    spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName(name))
+    spark = SparkContext(conf=SparkConf().setAppName(name).setAll(settings.items()))
     assert count(spark) == 3
     announce(f"{name}/counted")
     if name in sys.argv[3:]:

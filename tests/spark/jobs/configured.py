@@ -27,7 +27,7 @@ for name, settings in json.loads(sys.argv[2]).items():
     own.mkdir()
     jvm.System.err.println(f"context {name}")
     try:
-        spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName("configured"))
+        spark = SparkContext(conf=SparkConf().setAppName("configured").setAll(settings.items()))
         assert count(spark) == 3
         (own / "counted").touch()
         spark.stop()

@@ -7,7 +7,7 @@ from control import count, write_down
 from pyspark import SparkConf, SparkContext
 
 for name, settings in json.loads(sys.argv[2]).items():
-    spark = SparkContext(conf=SparkConf().setAll(settings.items()).setAppName(name))
+    spark = SparkContext(conf=SparkConf().setAppName(name).setAll(settings.items()))
     assert count(spark) == 3
     bus = spark._jsc.sc().listenerBus()
     queues = bus.activeQueues()
