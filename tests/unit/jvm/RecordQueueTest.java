@@ -58,6 +58,15 @@ final class RecordQueueTest {
     }
   }
 
+  /** Offers each record and takes it before the next offer; afterwards, all records are sent. */
+  private static void sendEach(RecordQueue queue, int count) throws InterruptedException {
+    for (int i = 0; i < count; i++) {
+      queue.offer(routine());
+      take(queue);
+    }
+    take(queue);
+  }
+
   static String kinds(List<Record> records) {
     StringBuilder text = new StringBuilder();
     for (Record record : records) {
@@ -407,11 +416,7 @@ final class RecordQueueTest {
       queue.offer(lifecycle());
     }
     takeAll(queue);
-    for (int i = 0; i < 3_000; i++) {
-      queue.offer(routine());
-      take(queue);
-    }
-    take(queue);
+    sendEach(queue, 3_000);
     queue.rewind();
     // One record was dropped because the queue was full. The two queued records are resent.
     is(queue.dropped(), 1 + 2 + 3_000 - 2);
@@ -423,11 +428,7 @@ final class RecordQueueTest {
   @Test
   void acknowledgedRecordsAreNotCounted() throws Exception {
     RecordQueue queue = new RecordQueue(2);
-    for (int i = 0; i < 3_000; i++) {
-      queue.offer(routine());
-      take(queue);
-    }
-    take(queue);
+    sendEach(queue, 3_000);
     queue.acknowledge(2_990);
     queue.rewind();
     is(queue.dropped(), 8);
