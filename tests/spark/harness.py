@@ -43,16 +43,16 @@ LEFTOVER_SECONDS = 30
 #: First and longest interval between two probes; most probes read the environment of all processes.
 _POLL_SECONDS = (0.02, 0.1)
 
-# Small jobs are faster with the C1 compiler alone and a simple garbage collector.
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+#: JVM options for tests. Small jobs are faster with the C1 compiler alone and a simple garbage collector.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 #: Settings for a small Spark with few log lines, without spark-events settings.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": _JVM_OPTIONS,
-    "spark.executor.extraJavaOptions": _JVM_OPTIONS,
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
 }
 #: Longer timeouts for tests that expect no warnings: on a slow machine, the default timeouts could cause warnings.
 PATIENT = {

@@ -16,7 +16,7 @@ import pytest
 import tenacity
 from fakes import ROOT
 from reporters.peers.processes import missing
-from spark.harness import environment, pyspark_home, two_lines
+from spark.harness import JVM_OPTIONS, environment, pyspark_home, two_lines
 
 import spark_events
 
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)
 _JARS = ROOT / ".tools" / "yarn" / "jars"
 _SOURCES = Path(__file__).parent / "yarn"
 _DEADLINE_SECONDS = 600
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 #: JDK packages that Hadoop's YARN client needs to access. In this test, the client runs in the cluster's process.
 _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
 
@@ -79,7 +78,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.report.interval": "200ms",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": "false",
         f"{dynamic}.enabled": "true",
@@ -146,7 +145,7 @@ def states(folder: Path) -> dict[str, str]:
     own = {"HADOOP_CONF_DIR": str(folder), "SPARK_CONF_DIR": str(folder), "PYSPARK_ARCHIVES_PATH": archives}
     with (folder / "stderr").open("wb") as log:
         done = subprocess.run(
-            [java / "java", *_JVM_OPTIONS.split(), *_OPENED, "-cp", path, "MiniYarn", folder, conf, *programs],
+            [java / "java", *JVM_OPTIONS.split(), *_OPENED, "-cp", path, "MiniYarn", folder, conf, *programs],
             cwd=folder,
             env=environment(own),
             stdout=subprocess.PIPE,

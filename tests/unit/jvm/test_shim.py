@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fakes import ROOT
 from reporters.peers.processes import missing
-from spark.harness import pyspark_home, spark_version
+from spark.harness import JVM_OPTIONS, pyspark_home, spark_version
 from spark.quick_java import quick_java_home
 
 from spark_events.jars import jar_path
@@ -40,7 +40,7 @@ def failures() -> dict[str, str | None]:
         missing("there is no JUnit in .tools/junit; make junit fetches it")
     # Spark's jars are first on the class path, so that these JVMs, and those that the tests start, can use the archive.
     path = f"{pyspark_home() / 'jars'}/*:{jar_path()}:{junit}"
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    options = JVM_OPTIONS
     if home := quick_java_home(pyspark_home()):
         options += f" -XX:SharedArchiveFile={home / 'classes.jsa'}"
     with tempfile.TemporaryDirectory() as folder:
