@@ -94,11 +94,7 @@ class SpoolWriter(threading.Thread):
         while self._spool.has_to_write():
             self.turn()
         for file in filter(None, {*self._spool.files, self._own}):
-            try:
-                self._leave(file)
-            except Exception as error:
-                what = f"cannot close {file.folder.path}; the next run may deliver some of its events again"
-                self._log_once(what, error)
+            self._leave(file)
 
     def turn(self) -> None:
         """Write, delete and read once; after a failure, a later call retries."""
@@ -172,11 +168,16 @@ class SpoolWriter(threading.Thread):
 
     def _leave(self, file: SpoolFile) -> None:
         """Close a file; delete the file if all its events are settled, otherwise release it."""
-        self._close(file)
-        if self._spool.is_settled(file):
-            file.folder.delete()
-        else:
-            file.folder.release()
+        try:
+            self._close(file)
+            if self._spool.is_settled(file):
+                file.folder.delete()
+            else:
+                file.folder.release()
+        except Exception as error:
+            # This process keeps the lock, so no process opens the file again during this run.
+            what = f"cannot close {file.folder.path}; the next run may deliver some of its events again"
+            self._log_once(what, error)
 
     def _find_dead(self) -> None:
         """Delete a dead owner's file when all its events are settled; then open the next such file."""

@@ -91,6 +91,17 @@ def test_a_file_that_cannot_be_deleted_is_logged(
     assert "may deliver some of its events again: [Errno 13] Permission denied" in message
 
 
+def test_a_dead_owner_s_file_that_cannot_be_deleted_does_not_stop_the_spool(owner: Open) -> None:
+    first, second = owner(), owner()
+    first.write(1)
+    (first.file.parent / "foreign").touch()
+    first.close()
+    assert second.deliver(1) == [1]
+    second.write(2)
+    second.close()
+    assert (second.counts().spooled, second.counts().dropped) == (1, {})
+
+
 def test_only_the_owner_can_access_files_and_folders(owner: Open, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
