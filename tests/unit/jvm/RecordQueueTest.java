@@ -308,6 +308,41 @@ final class RecordQueueTest {
     is(queue.unreported(), "{routine=2}");
   }
 
+  /** A record whose size cannot be computed stays in the queue. */
+  @Test
+  void aRecordWithoutASizeStaysInTheQueue() throws Exception {
+    RecordQueue queue = new RecordQueue(10);
+    AtomicBoolean fails = new AtomicBoolean();
+    queue.offer(
+        new Record("heavy", Record.Priority.ROUTINE, json -> {}) {
+          @Override
+          public int size() {
+            if (fails.getAndSet(false)) {
+              throw new OutOfMemoryError("for a moment");
+            }
+            return super.size();
+          }
+        });
+    fails.set(true);
+    try {
+      take(queue);
+      throw new AssertionError("it was taken");
+    } catch (OutOfMemoryError memory) {
+      is(kinds(takeAll(queue)), "h1");
+    }
+  }
+
+  /** A closed queue has the counts of sent reports of drops, and does not count these reports as unconfirmed. */
+  @Test
+  void aSentAccountIsUnreportedAfterClose() throws Exception {
+    RecordQueue queue = new RecordQueue(1);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.close();
+    is(queue.unreported(), "{routine=1, unconfirmed=1}");
+  }
+
   /** A wake-up before the wait is not lost, and each kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
@@ -450,6 +485,19 @@ final class RecordQueueTest {
     take(queue);
     queue.acknowledge(1);
     is(queue.hasStalledFor(0), false);
+  }
+
+  /** A report of drops that follows a long idle time is not stalled. */
+  @Test
+  void aReportAfterAnIdleTimeIsNoStall() throws Exception {
+    RecordQueue queue = new RecordQueue(10);
+    queue.offer(routine());
+    takeAll(queue);
+    queue.read(1);
+    Thread.sleep(500);
+    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
+    is(kinds(takeAll(queue)), "d2");
+    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(500), "true false");
   }
 
   /** An unwritable record leaves the queue, and a report of the loss follows immediately. */

@@ -189,6 +189,7 @@ public final class RecordQueue {
     }
     Record account = drops.account();
     account.assign(++lastSeq);
+    unreadSinceNanos = hasUnread() ? unreadSinceNanos : System.nanoTime();
     lifecycle.addLast(account);
     return true;
   }
@@ -351,8 +352,8 @@ public final class RecordQueue {
   /** Closes the queue after the last sidecar: releases waiting threads and drops all records. */
   public synchronized void close() {
     closed = true;
-    unconfirmed += writing.size() + sent.close();
-    writing.clear();
+    sent.addAll(writing);
+    unconfirmed += sent.close();
     while (waiting() > 0) {
       drop(takeOldest());
     }

@@ -133,10 +133,11 @@ final class SentRecords {
 
   /** Removes all records after the last sidecar; returns their number, because they may be lost. */
   long close() {
-    long unconfirmed = records.size();
-    unconfirmed += evicted.stream().filter(one -> one.account == null).count();
+    while (evict()) {
+      // An evicted report of drops is not lost: its counts become unreported again.
+    }
+    long unconfirmed = evicted.stream().filter(one -> one.account == null).count();
     unconfirmed += evictedBefore.values().stream().mapToLong(Long::longValue).sum();
-    records.clear();
     takeBackEvicted();
     return unconfirmed;
   }
