@@ -150,6 +150,20 @@ final class SidecarTest {
     sidecar.finish();
   }
 
+  /** An exit code above those of signals is not described as a signal. */
+  @Test
+  void anExitCodeIsNoSignal() throws Exception {
+    withDouble(
+        "#!/bin/sh\nexit 255\n",
+        script -> {
+          Sidecar sidecar = sidecar(new RecordQueue(1), new SparkConf(false).set("spark.events.python", script.toString()));
+          sidecar.start();
+          String failure = sidecar.awaitStarted();
+          is(failure.contains("exit code 255") + " " + failure.contains("signal"), "true false");
+          sidecar.finish();
+        });
+  }
+
   /** Even during the application's shutdown, restarts of a sidecar that crashes repeatedly are delayed. */
   @Test
   void restartsPauseAtTheEnd() throws Exception {

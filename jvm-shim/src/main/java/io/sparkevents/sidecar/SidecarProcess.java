@@ -22,6 +22,8 @@ import java.util.function.Consumer;
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
   private static final List<Integer> KILLED = Arrays.asList(137, 143);
+  /** Highest number of a signal; above 128 plus this number, an exit code is the program's own, for example 255. */
+  private static final int LAST_SIGNAL = 64;
   /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it exits. */
   private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
 
@@ -185,6 +187,8 @@ public final class SidecarProcess {
       return "still running";
     }
     int code = process.exitValue();
-    return code > 128 ? "exit code " + code + " (signal " + (code - 128) + ")" : "exit code " + code;
+    return code > 128 && code <= 128 + LAST_SIGNAL
+        ? "exit code " + code + " (signal " + (code - 128) + ")"
+        : "exit code " + code;
   }
 }
