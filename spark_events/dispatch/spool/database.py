@@ -56,6 +56,8 @@ class SpoolDatabase:
     def __init__(self, path: Path, fsync: bool, max_bytes: int, after: int = 0, last_id: int = -1) -> None:
         self._path = path
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
+        if last_id >= 0 and not path.parent.exists():
+            raise CorruptFileError("the folder was deleted")
         path.touch(mode=0o600)
         self._status = os.stat(path)
         # Wait briefly, because another process may still have the file open without holding the lock.

@@ -406,6 +406,19 @@ def test_counts_balance_when_a_file_becomes_corrupt_in_use(owner: Open, tmp_path
     assert delivered == list(range(5))
 
 
+def test_a_folder_that_is_deleted_while_the_disk_fails_is_replaced(owner: Open) -> None:
+    one = owner()
+    one.write(1, 2)
+    one.disk.writing = one.disk.opening = FAILS
+    one.put(3)
+    eventually(lambda: one.spool.files[-1].database is None)
+    _removed(one.file)
+    one.disk.writing = one.disk.opening = None
+    one.write(4)
+    assert one.deliver(2) == [3, 4]
+    assert one.counts().dropped == {"spool-corrupt": 2}
+
+
 def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
     """A file that another process has open is delivered later. It does not delay other files."""
     first, second = owner(), owner()
