@@ -223,8 +223,11 @@ class SpoolWriter(threading.Thread):
             own.deleted_through = through
             self._spool.written(own, batch, appended)
         first = self._used = self._spool.files[0]
+        # The file is closed if an attempt to set it aside failed.
+        self._open(first, 0)
+        assert first.database is not None
         through = self._spool.settled_through(first)
-        if first.database is not None and through > first.deleted_through and not self._spool.is_settled(first):
+        if through > first.deleted_through and not self._spool.is_settled(first):
             first.database.append((), through, first.database.last_id)
             first.deleted_through = through
 

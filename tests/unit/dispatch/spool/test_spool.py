@@ -419,6 +419,29 @@ def test_a_folder_that_is_deleted_while_the_disk_fails_is_replaced(owner: Open) 
     assert one.counts().dropped == {"spool-corrupt": 2}
 
 
+def test_a_dead_owner_s_file_is_delivered_after_a_failure_of_its_disk(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a file can be neither read nor renamed, its delivery resumes when the disk works again."""
+    first, second = owner(), owner()
+    first.write(*range(3_000))
+    first.close()
+    assert second.deliver(1) == [0]
+    attempts = []
+
+    def refuse(folder: SpoolFolder) -> Path:
+        attempts.append(folder)
+        second.disk.reading = None
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(SpoolFolder, "quarantine", refuse)
+    second.disk.reading = FAILS
+    assert second.deliver(2_999) == list(range(1, 3_000))
+    assert len(attempts) == 1
+    second.put(3_000)
+    assert second.deliver(1) == [3_000]
+
+
 def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
     """A file that another process has open is delivered later. It does not delay other files."""
     first, second = owner(), owner()
