@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 import signal
@@ -50,21 +51,39 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             java_variables()
 
 
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    """Run the block without the trace function of coverage."""
+    tracing = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracing)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without tracing, which would more than double the time in each process of pytest-xdist.
+
+    Coverage loses nothing: this file has already imported all modules.
+    """
+    with _untraced():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a property test, or a test with the marker ``no_cover``, without tracing.
+    """Run a simulation, a test with Hypothesis, or a test with the marker ``no_cover``, without tracing.
 
     Tracing would double the time of these tests, and other tests run the same lines. In a process of pytest-xdist,
     pytest-cov starts coverage twice and pauses it only once, so its marker has no effect there.
     """
-    tracing = sys.gettrace()
-    if tracing is None or (item.path.parent.name != "property" and item.get_closest_marker("no_cover") is None):
+    is_long = item.get_closest_marker("hypothesis") or item.get_closest_marker("no_cover")
+    if item.path.parent.name != "property" and not is_long:
         return (yield)
-    sys.settrace(None)
-    try:
+    with _untraced():
         return (yield)
-    finally:
-        sys.settrace(tracing)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import yaml
 import spark_events
 from release import maven
 
+pytestmark = pytest.mark.no_cover
 PLATFORMS = maven.ROOT / "examples" / "platforms"
 KUBERNETES = maven.ROOT / "examples" / "kubernetes"
 SCRIPTS = sorted(PLATFORMS.glob("*.sh"))

@@ -16,6 +16,7 @@ import pytest
 import spark_events
 from release import maven
 
+pytestmark = pytest.mark.no_cover
 VERSION = spark_events.__version__
 
 

@@ -575,6 +575,7 @@ def test_a_replay_reports_overdue_work_from_the_times_of_the_log() -> None:
     }
 
 
+@pytest.mark.no_cover
 def test_24_hours_of_healthy_queries_cause_no_alarm() -> None:
     """In 24 hours, healthy queries cause no alarm, whether idle, slow, infrequent, restarted, stateful or paused."""
     rules = {"events.deadline.batch": "5min", "events.deadline.progress": "5min", "events.deadline.job": "1h"}

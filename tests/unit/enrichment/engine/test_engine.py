@@ -480,6 +480,7 @@ def test_an_import_in_the_resource_is_not_reported(
     assert "blocks" not in caplog.text
 
 
+@pytest.mark.no_cover
 def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
     """Many short calls without a pause do not count as blocking, although together they slow down the loop."""
 

@@ -158,6 +158,7 @@ def test_objects_of_the_first_task_are_freed(mapped: Mapped, monkeypatch: pytest
     assert not engines
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
 def test_large_functions_are_not_kept(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
     """A worker does not keep large functions after their task.

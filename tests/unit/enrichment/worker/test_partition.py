@@ -48,6 +48,7 @@ def _wide(rows: int, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["id", "body"])
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
 def test_the_number_of_held_rows_is_limited_by_the_plan(rows: int) -> None:
     """For any size of Spark's batches, the plan limits the number of held rows without changing their order."""
