@@ -99,10 +99,7 @@ class Collector:
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
             "exporters": {"file": written},
-            "service": {
-                "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
-                "pipelines": {"logs": pipeline, "metrics": pipeline},
-            },
+            "service": {"pipelines": {"logs": pipeline, "metrics": pipeline}},
         }
         if token is not None:
             config["extensions"] = {"bearertokenauth": {"scheme": "Bearer", "filename": str(token)}}

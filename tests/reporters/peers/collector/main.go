@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"log"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
@@ -16,11 +17,20 @@ import (
 	"go.opentelemetry.io/collector/processor/memorylimiterprocessor"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
-	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
+	"go.opentelemetry.io/collector/service/telemetry"
+	"go.uber.org/zap"
 )
 
+// newLogger returns a logger of warnings and errors. The collector's usual telemetry would need a third more packages.
+func newLogger(context.Context, telemetry.LoggerSettings, component.Config) (*zap.Logger, component.ShutdownFunc, error) {
+	logger, err := zap.NewProduction(zap.IncreaseLevel(zap.WarnLevel))
+	return logger, nil, err
+}
+
 func components() (otelcol.Factories, error) {
-	factories := otelcol.Factories{Telemetry: otelconftelemetry.NewFactory()}
+	factories := otelcol.Factories{
+		Telemetry: telemetry.NewFactory(func() component.Config { return &struct{}{} }, telemetry.WithCreateLogger(newLogger)),
+	}
 	var err error
 	if factories.Extensions, err = otelcol.MakeFactoryMap[extension.Factory](bearertokenauthextension.NewFactory()); err != nil {
 		return factories, err
