@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from process_status import EXIT_STATUS_IS_READABLE
-from spark.harness import PATIENT, Lab, Run, file_reporter, runs_any_spark, spark_version, two_lines
+from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, runs_any_spark, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -47,7 +47,7 @@ def terminated(lab: Lab) -> Run:
 
 
 def sql(statement: str) -> Callable[[Lab], Run]:
-    return lambda lab: lab.run("", "-e", statement, program=["spark-sql"], defaults=LINES)
+    return lambda lab: lab.run("", "-e", statement, program=["spark-sql"], defaults={**LINES, **IN_MEMORY})
 
 
 def local_cluster(lab: Lab) -> Run:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from spark.harness import PATIENT, REPORTERS, Lab, Run, two_lines
+from spark.harness import IN_MEMORY, PATIENT, REPORTERS, Lab, Run, two_lines
 
 import spark_events
 
@@ -63,7 +63,7 @@ def runs(lab: Lab, site: Path) -> dict[str, Future[Run]]:
             "-e",
             "select 1",
             program=["spark-sql"],
-            defaults={**two_lines(site / "spark_events" / "jars" / "spark-events-shim.jar"), **PROBE},
+            defaults={**two_lines(site / "spark_events" / "jars" / "spark-events-shim.jar"), **PROBE, **IN_MEMORY},
             env={**path, "PYSPARK_PYTHON": None, "VIRTUAL_ENV": None, "PATH": "/usr/bin:/bin"},
         ),
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -34,7 +34,7 @@ def job(how: str, **conf: str) -> Callable[[Lab], Run]:
     )
 
 
-def shell(statements: str) -> Callable[[Lab], Run]:
+def shell(statements: str, **conf: str) -> Callable[[Lab], Run]:
     """Run spark-sql with the statements in a file, and with jars that the shell adds before the first statement."""
 
     def start(lab: Lab) -> Run:
@@ -46,7 +46,7 @@ def shell(statements: str) -> Callable[[Lab], Run]:
         for jar in jars:
             zipfile.ZipFile(jar, "w").close()
         added = f"hive.aux.jars.path={','.join(map(str, jars))}"
-        return lab.run("", "--hiveconf", added, "-f", str(file), program=["spark-sql"], defaults=LINES)
+        return lab.run("", "--hiveconf", added, "-f", str(file), program=["spark-sql"], defaults=LINES | conf)
 
     return start
 
@@ -57,7 +57,7 @@ JOBS = {
     "exists": job("exists"),
     "cancelled": job("cancelled"),
     "analysis": shell("select 1;\nselect * from no_such_table;\n"),
-    "syntax": shell("select 1;\nselec 2;\n"),
+    "syntax": shell("select 1;\nselec 2;\n", **IN_MEMORY),
 }
 
 

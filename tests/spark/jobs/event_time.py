@@ -74,7 +74,7 @@ def drive(query: StreamingQuery) -> None:
             and number > 5
         ):
             break
-        time.sleep(0.2)  # an interval between batches, which leaves the processor to other tests
+        time.sleep(0.5)  # an interval between batches, which leaves the processor to other tests
 
     # The right source delivers rows again. Their event times are far below the maximum of both watermarks.
     give("right", 1, 100)
