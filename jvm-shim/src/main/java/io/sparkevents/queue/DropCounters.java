@@ -1,5 +1,6 @@
 package io.sparkevents.queue;
 
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
@@ -37,7 +38,7 @@ public final class DropCounters {
     }
   }
 
-  /** Counts by place, then kind. */
+  /** Counts by place, then kind. Not sorted by kind, because the listener thread counts each record that it drops. */
   final Map<String, Map<String, Long>> unreported = new LinkedHashMap<>();
   private long dueNanos = System.nanoTime();
   /** Number of all dropped records of this run. */
@@ -49,7 +50,7 @@ public final class DropCounters {
   }
 
   private void add(String where, String kind, long number) {
-    unreported.computeIfAbsent(where, place -> new TreeMap<>()).merge(kind, number, Long::sum);
+    unreported.computeIfAbsent(where, place -> new HashMap<>()).merge(kind, number, Long::sum);
   }
 
   /** Restores the counts of an account that was lost before a sidecar had acknowledged it. */
@@ -70,7 +71,7 @@ public final class DropCounters {
   /** Returns an {@link Account} of the unreported drops at one place, and marks these drops as reported. */
   Account account() {
     String where = unreported.keySet().iterator().next();
-    Account account = new Account(where, unreported.remove(where));
+    Account account = new Account(where, new TreeMap<>(unreported.remove(where)));
     if (unreported.isEmpty()) {
       // If another place has unreported drops, the account of these drops is due immediately.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;

@@ -39,7 +39,7 @@ public final class RecordQueue {
   public final int capacity;
   private final long mostBytes;
   private final int batch;
-  private final RestoreState context = new RestoreState();
+  private final RestoreState restoreState = new RestoreState();
   private final DropCounters drops = new DropCounters();
   private final ArrayDeque<Record> routine = new ArrayDeque<>();
   private final ArrayDeque<Record> lifecycle = new ArrayDeque<>();
@@ -72,7 +72,7 @@ public final class RecordQueue {
     this.mostBytes = mostBytes;
     // A record cannot be evicted while it is being written, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
-    sent = new SentRecords(capacity, context, drops);
+    sent = new SentRecords(capacity, restoreState, drops);
   }
 
   /** Offers a record. No thread waits for the reporters' answer. */
@@ -99,7 +99,9 @@ public final class RecordQueue {
     }
     waitingOf(record).addLast(record);
     waitingBytes += record.size();
-    wasNearlyFull = wasNearlyFull || 10L * (waiting() + writing.size()) >= 9L * capacity;
+    if (!wasNearlyFull && 10L * (waiting() + writing.size()) >= 9L * capacity) {
+      wasNearlyFull = true;
+    }
     unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
     if (asleep || awaited) {
       notifyAll();
@@ -140,14 +142,14 @@ public final class RecordQueue {
    * none.
    */
   private boolean dropLowest(Record.Priority most) {
-    Record lowest = routine.peekFirst();
+    Record lowest = routine.pollFirst();
     if (lowest == null && most != Record.Priority.ROUTINE) {
       lowest = lifecycle.stream().filter(record -> record.priority != Record.Priority.ACCOUNT).findFirst().orElse(null);
+      lifecycle.remove(lowest);
     }
     if (lowest == null) {
       return false;
     }
-    waitingOf(lowest).remove(lowest);
     waitingBytes -= lowest.size();
     drop(lowest);
     return true;
@@ -163,7 +165,7 @@ public final class RecordQueue {
     } else {
       drops.count(DropCounters.HANDOFF, record.kind, 1);
     }
-    context.apply(record);
+    restoreState.apply(record);
   }
 
   /** Counts records that were lost outside this queue; an account reports them like the queue's own drops. */
@@ -200,7 +202,7 @@ public final class RecordQueue {
    */
   public synchronized void dropUnwritable(Record record) {
     if (writing.remove(record)) {
-      context.apply(record);
+      restoreState.apply(record);
     }
     drops.reportNow();
     countDropped(DropCounters.UNWRITABLE, record.kind, 1);
@@ -320,12 +322,12 @@ public final class RecordQueue {
     sent.loseEvicted();
     readThrough = sent.ackedThrough;
     unreadSinceNanos = System.nanoTime();
-    return context.records();
+    return restoreState.records();
   }
 
   /** Adds a record only to the restore state; the fact is older than the listener and causes no event. */
   public synchronized void know(Record record) {
-    context.apply(record);
+    restoreState.apply(record);
   }
 
   /** Stops accepting records, and wakes the writer. */

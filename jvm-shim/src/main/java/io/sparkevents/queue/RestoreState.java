@@ -46,20 +46,20 @@ public final class RestoreState {
       return;
     }
     List<Record> known = remove(change.subject);
-    if (change.rank != null && (known == null || !known.isEmpty())) {
-      List<Record> all = known == null ? new ArrayList<>(1) : known;
-      add(all, record);
+    if (known == null) {
+      // A subject that has ended is kept without records, so that its start record is skipped if it arrives later.
+      List<Record> first = new ArrayList<>(1);
+      if (change.rank != null) {
+        first.add(record);
+      }
+      put(change.rank == null ? Record.Rank.OVER : change.rank, change.subject, first);
+    } else if (change.rank != null && !known.isEmpty()) {
+      add(known, record);
       Record.Rank lowest = change.rank;
-      for (Record other : all) {
+      for (Record other : known) {
         lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
       }
-      put(lowest, change.subject, all);
-      if (lowest == Record.Rank.OVER) {
-        trimEnded();
-      }
-    } else if (change.rank == null && known == null) {
-      // Keep the subject without records, so that its start record is skipped if it arrives later.
-      put(Record.Rank.OVER, change.subject, new ArrayList<>());
+      put(lowest, change.subject, known);
     }
   }
 
@@ -87,6 +87,9 @@ public final class RestoreState {
 
   private void put(Record.Rank rank, String subject, List<Record> records) {
     subjects.get(rank).put(subject, records);
+    if (rank == Record.Rank.OVER && !records.isEmpty()) {
+      trimEnded();
+    }
     int size = -subjects.get(Record.Rank.APPLICATION).size();
     for (Map<String, List<Record>> known : subjects.values()) {
       size += known.size();

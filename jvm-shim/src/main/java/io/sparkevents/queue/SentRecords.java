@@ -37,7 +37,7 @@ final class SentRecords {
   long bytes;
   long ackedThrough;
 
-  private final RestoreState context;
+  private final RestoreState restoreState;
   private final DropCounters drops;
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
   private final int mostEvicted;
@@ -45,8 +45,8 @@ final class SentRecords {
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
-  SentRecords(int capacity, RestoreState context, DropCounters drops) {
-    this.context = context;
+  SentRecords(int capacity, RestoreState restoreState, DropCounters drops) {
+    this.restoreState = restoreState;
     this.drops = drops;
     mostEvicted = Math.max(LEAST_EVICTED, (int) Math.min(MOST_EVICTED, 4L * capacity));
   }
@@ -76,7 +76,7 @@ final class SentRecords {
   private Record poll() {
     Record oldest = records.pollFirst();
     bytes -= oldest.size();
-    context.apply(oldest);
+    restoreState.apply(oldest);
     return oldest;
   }
 
@@ -107,7 +107,7 @@ final class SentRecords {
       if (!records.isEmpty() && records.peekFirst().seq() <= seq) {
         poll();
       } else if (records.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {
-        context.apply(writing.pollFirst());
+        restoreState.apply(writing.pollFirst());
       } else {
         return false;
       }
