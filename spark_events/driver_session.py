@@ -233,7 +233,7 @@ class DriverSession:
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
         """Add a reporter to the running session; thread-safe.
 
-        Acknowledgements do not wait for this reporter.
+        Spark does not wait for this reporter; acknowledgements do.
         """
         delivery = make(self._hooks())
         self._pipeline.dispatcher.attach(delivery)
@@ -247,7 +247,7 @@ class DriverSession:
         return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
     @property
-    def _record(self) -> int:
+    def _record_number(self) -> int:
         """Record number for events that no record causes, such as a timer's events.
 
         While an event is held, this is the number of its record, because the numbers in a mailbox must not decrease.
@@ -265,7 +265,7 @@ class DriverSession:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
         if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
-            record = self._record
+            record = self._record_number
             try:
                 events = self._translator.tick(now)
             except Exception:
@@ -286,7 +286,7 @@ class DriverSession:
     def _follow_up(self) -> None:
         """Report lost earlier runs; if this run has ended, record that it has ended."""
         while self._lost_before:
-            self._dispatch([Entry(self._record, self._lost_before.popleft())])
+            self._dispatch([Entry(self._record_number, self._lost_before.popleft())])
         if self._translator.application_is_over:
             self._predecessors.end()
 
@@ -425,7 +425,7 @@ class DriverSession:
         else:
             patience = self._pipeline.plans.config.shutdown_timeout
             self._report_loss()
-        record = self._record
+        record = self._record_number
         self._dispatch([Entry(record, event) for event in self._translator.decide()])
         self._follow_up()
         deadline = time.monotonic() + patience
@@ -438,7 +438,9 @@ class DriverSession:
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(dispatcher.counters(), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
-        dispatcher.dispatch([Entry(self._record, event) for event in self._translator.emit(report)], self._last_record)
+        dispatcher.dispatch(
+            [Entry(self._record_number, event) for event in self._translator.emit(report)], self._last_record
+        )
         if _METRICS in settled:
             # The last export of metrics includes the delivery of the final report.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
@@ -487,7 +489,7 @@ class DriverSession:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
-            record = self._record
+            record = self._record_number
             self._dispatch([Entry(record, event) for event in self._translator.emit(reporter_status(*change))])
         return bool(changes)
 
@@ -499,6 +501,6 @@ class DriverSession:
                 "the driver closed the pipe but is still running; further events of this application are not reported"
             )
             return
-        record = self._record
+        record = self._record_number
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
         self._pipeline.dispatcher.dispatch([Entry(record, event) for event in events], 0)

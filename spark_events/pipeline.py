@@ -18,7 +18,7 @@ from spark_events.dispatch.spool.writer import SpoolWriter
 from spark_events.errors import ConfigError
 from spark_events.plans import REPORTER, PipelinePlan, ReporterPlan, read
 from spark_events.reporters.reporter import Reporter
-from spark_events.translate.causes import CAUSES
+from spark_events.translate.possible_events import POSSIBLE_EVENTS
 
 _LOG = logging.getLogger(__name__)
 #: Time after which a slow constructor is logged, in seconds; all events wait for the constructor.
@@ -47,7 +47,7 @@ class Pipeline:
     def awaited(self) -> list[str]:
         """Return the kinds of records whose acknowledgement the driver waits for."""
         may_await = self.dispatcher.may_await
-        return [kind for kind, effects in CAUSES.items() if any(may_await(*one) for one in effects)]
+        return [kind for kind, effects in POSSIBLE_EVENTS.items() if any(may_await(*one) for one in effects)]
 
 
 def build(

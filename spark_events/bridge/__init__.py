@@ -1,1 +1,1 @@
-"""Spark's records: their types, and the pipes and driver sessions that deliver them."""
+"""Spark's records: their types, the pipes and event logs that deliver them, and the answers to the driver."""

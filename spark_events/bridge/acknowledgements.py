@@ -33,7 +33,7 @@ _STEP = 256
 
 
 class Acknowledgements:
-    """Acknowledge records whose events are all settled: delivered, dropped or on disk.
+    """Acknowledge records whose events are all settled (delivered or dropped) or on disk.
 
     Each acknowledgement contains the number of the first event after its record. If this sidecar crashes, the driver
     sends the unacknowledged records to a new sidecar, which assigns the same numbers to the events.

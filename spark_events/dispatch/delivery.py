@@ -173,7 +173,7 @@ class Delivery:
         return self._config.guarantee
 
     @property
-    def is_held_back(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the circuit breaker is open or half-open."""
         return self._breaker.state is not BreakerState.CLOSED
 

@@ -63,7 +63,7 @@ class DeliveryProgress(NamedTuple):
 
 
 class Dispatcher:
-    """Dispatcher that enqueues events for every reporter and never waits; only the driver waits.
+    """Dispatcher that enqueues events for every reporter; it waits only briefly, see :meth:`Delivery.wait_for_room`.
 
     The driver stops waiting for a late reporter until the reporter has caught up. Nor does the driver wait while the
     reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by one
@@ -208,7 +208,7 @@ class Dispatcher:
 
     def waits_for(self, delivery: Delivery) -> bool:
         """Return whether the driver currently waits for this reporter."""
-        return delivery in self._awaited and delivery.name not in self._late and not delivery.is_held_back
+        return delivery in self._awaited and delivery.name not in self._late and not delivery.is_paused
 
     def note_late(self) -> float:
         """Update the set of late reporters.
@@ -220,7 +220,7 @@ class Dispatcher:
         late = frozenset(delivery.name for delivery in self._awaited if left[delivery] < 0)
         for delivery in self._awaited:
             # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
-            if delivery.name in late - self._late and not delivery.is_held_back:
+            if delivery.name in late - self._late and not delivery.is_paused:
                 delivery.timeouts += 1
                 if delivery.timeouts == 1:
                     _LOG.warning(

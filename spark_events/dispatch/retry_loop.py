@@ -104,8 +104,8 @@ class RetryLoop:
         A destination counts as dead while its breaker is not closed, or after several consecutive attempts without an
         answer. A destination that requests a pause counts as alive.
         """
-        is_held_back = self._breaker.state is not BreakerState.CLOSED and not self.asks_for_pause
-        return is_held_back or self._unanswered >= _DEAD_AFTER
+        is_paused = self._breaker.state is not BreakerState.CLOSED and not self.asks_for_pause
+        return is_paused or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
         """Stop retrying after the next failed attempt; an attempt in progress counts.

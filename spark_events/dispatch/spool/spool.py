@@ -55,7 +55,7 @@ class StoredEvent(NamedTuple):
 
 
 class Spool:
-    """Store on disk with the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`."""
+    """Memory part of the spool, with the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`; does no I/O."""
 
     is_durable = True
 

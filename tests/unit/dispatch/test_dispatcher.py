@@ -145,7 +145,7 @@ def test_time_with_an_open_breaker_does_not_count_as_late(
     dispatcher.note_late()
     assert dead.counters().timeouts == 0
     assert "events.dispatcher.sync.timeout" not in caplog.text
-    monkeypatch.setattr(Delivery, "is_held_back", False)
+    monkeypatch.setattr(Delivery, "is_paused", False)
     dispatcher.note_late()
     assert not dispatcher.waits_for(dead)
     assert dead.counters().timeouts == 0

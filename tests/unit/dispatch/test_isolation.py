@@ -192,7 +192,7 @@ def test_a_successful_open_closes_the_breaker() -> None:
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
     delivery = started(lambda: reporter, hooks)
     eventually(lambda: reporter.opened == 4)
-    eventually(lambda: not delivery.is_held_back)
+    eventually(lambda: not delivery.is_paused)
     assert states[0] is BreakerState.OPEN
     assert states[-1] is BreakerState.CLOSED
     delivery.request_stop(time.monotonic() + 5)
@@ -223,7 +223,7 @@ def test_a_permanent_failure_closes_the_breaker() -> None:
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
     assert delivery.counters().dropped == {"rejected": 1}
-    assert not delivery.is_held_back
+    assert not delivery.is_paused
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 

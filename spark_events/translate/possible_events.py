@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spark_events.event import Severity
 
-__all__ = ["CAUSES", "Effect"]
+__all__ = ["POSSIBLE_EVENTS", "Effect"]
 
 
 class Effect(NamedTuple):
@@ -43,7 +43,7 @@ def _on_time(*scopes: str) -> tuple[Effect, ...]:
 
 
 #: Events that each kind of record may cause; a test compares this table with the translation.
-CAUSES: dict[str, tuple[Effect, ...]] = {
+POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
     "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),
     "executor_removed": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from property.applications import Application, applications
 
 from spark_events import Event
-from spark_events.translate.causes import CAUSES
 from spark_events.translate.config import BatchCommitConfig, TranslateConfig, WatermarkConfig
+from spark_events.translate.possible_events import POSSIBLE_EVENTS
 from spark_events.translate.translator import Translator
 
 DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appStatus": 3}}
@@ -47,7 +47,7 @@ def is_listed(kind: str, event: Event) -> bool:
         one.scope in (None, event.class_scope)
         and one.name in (None, event.name)
         and event.severity.number <= one.severity.number
-        for one in CAUSES.get(kind, ())
+        for one in POSSIBLE_EVENTS.get(kind, ())
     )
 
 
@@ -91,8 +91,10 @@ def test_no_record_makes_an_event_that_is_not_listed(
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
     """The table lists the kinds that cause events. Three other kinds only update state; one occurs only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
-    assert translated - set(CAUSES) == {*("batch_started", "sql_execution_start", "stage_submitted", "stage_waited")}
-    assert not set(CAUSES) - translated
+    assert translated - set(POSSIBLE_EVENTS) == {
+        *("batch_started", "sql_execution_start", "stage_submitted", "stage_waited")
+    }
+    assert not set(POSSIBLE_EVENTS) - translated
 
 
 def test_every_listed_kind_makes_an_event() -> None:
@@ -103,7 +105,7 @@ def test_every_listed_kind_makes_an_event() -> None:
     made = defaultdict(set)
     for kind, event in events(_everything("STOPPED"), config):
         made[kind].add(event.name)
-    assert set(made) == set(CAUSES)
+    assert set(made) == set(POSSIBLE_EVENTS)
     assert made["job_end"] == {"JobStatusChangeEvent", "JobFailureEvent"}
     assert made["query_progress"] == {"BatchCommitEvent", "WatermarkStatusChangeEvent"}
 
