@@ -200,6 +200,25 @@ def test_a_reported_limit_is_used_up(name: str, reports: str) -> None:
     assert found.failed == 0
 
 
+@pytest.mark.parametrize("reports", ["arrival", "answer"])
+@pytest.mark.parametrize(
+    ("service", "rows", "in_flight", "least"),
+    [
+        (Service(rate=((0, 1000),), latency=((0, 1),)), 10000, "auto", 150),
+        (Service(rate=((0, 100),), latency=((0, 2),)), 2000, 200, 25),
+        (Service(rate=((0, 20),), period=1, latency=((0, 3),)), 600, 200, 4),
+    ],
+    ids=["bucket", "small bucket", "seconds"],
+)
+def test_calls_that_take_longer_than_a_reset_use_a_reported_limit(
+    service: Service, rows: int, in_flight: Any, least: float, reports: str
+) -> None:
+    """The engine makes many calls at the same time although the limit is reset several times during each call."""
+    found = outcome(dataclasses.replace(service, reports=reports), rows, reporting=True, max_in_flight=in_flight)
+    assert found.goodput >= least
+    assert found.failed == 0
+
+
 @pytest.mark.parametrize("name", ["seconds", "per minute", "bucket", "bucket, slower calls"])
 def test_processes_share_a_reported_limit(name: str) -> None:
     """Each process uses its share of the remaining calls; without the shares, up to 1.6 calls per row are necessary."""
