@@ -7,6 +7,7 @@ import errno
 import json
 import socket
 import ssl
+import time
 import urllib.error
 from email.message import Message
 from typing import Any
@@ -181,6 +182,19 @@ def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds:
     """Other rate limit headers contain milliseconds, seconds, a time or a Go duration. Exhausted limits apply first."""
     verdict = judge(client(429, **headers), RETRY, wall=lambda: 1_700_000_000.0)
     assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("date", ["Tue Nov 14 22:13:29 2023", "Tue, 14 Nov 2023 22:13:29 -0000", "2023-11-14T22:13:29"])
+def test_a_date_without_a_time_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch, date: str) -> None:
+    """The executor's time zone does not change the delay. RFC 9110 allows the first format, which is always UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        verdict = judge(httpx_status(429, **{"Retry-After": date}), RETRY, wall=lambda: 1_700_000_000.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert verdict.retry_after == 9.0
 
 
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
