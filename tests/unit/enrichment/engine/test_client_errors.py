@@ -116,6 +116,7 @@ POOL = Verdict(retryable=True, timeout=True)
         (grpc.RpcError("without a code"), MISTAKE),
         (of_aws("ThrottlingException", 400), BUSY),
         (of_aws("ProvisionedThroughputExceededException", 400), BUSY),
+        (of_aws("TooManyRequestsException", 429), dataclasses.replace(BUSY, retry_after=3.0)),
         (of_aws("Unavailable", 503), dataclasses.replace(CROWDED, retry_after=3.0)),
         (of_aws("InternalServerError", 500), Verdict(retryable=True, outage=True)),
         (of_aws("RequestTimeout", 400), SLOW),

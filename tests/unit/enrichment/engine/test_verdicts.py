@@ -213,6 +213,18 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
     assert judge(error, RETRY).retry_after == 86_400.0
 
 
+@pytest.mark.parametrize("status", [None, 429, 503, 403])
+@pytest.mark.parametrize(("retry_after", "seconds"), [(3, 3.0), (0, 0.0), (-0.5, 0.0)])
+def test_an_exception_s_retry_after_counts_like_a_header(
+    status: int | None, retry_after: float, seconds: float
+) -> None:
+    """The retry_after of an exception is the pause, also if the exception has a status; a past time is no pause."""
+    error = RuntimeError()
+    error.status, error.retry_after = status, retry_after  # type: ignore[attr-defined]
+    assert judge(error, RETRY).throttled
+    assert judge(error, RETRY).retry_after == seconds
+
+
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
 @pytest.mark.parametrize("status", [403, 502, 504])
 def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> None:
