@@ -120,6 +120,8 @@ _AWS_THROTTLING = {
 _AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
 #: Messages of psycopg errors that have no SQLSTATE: the server refused the login, so a retry cannot succeed.
 _NO_LOGIN = ("password authentication failed", "no password supplied")
+#: Messages of psycopg errors that have no SQLSTATE: the server has too many connections (53300).
+_FULL = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
 #: Message of RESOURCE_EXHAUSTED if a request or response exceeds the size limit of a client or server.
 _TOO_LARGE = "message larger than max"
 #: Code or type of a 429 that waiting cannot resolve, because the account has no credit.
@@ -173,7 +175,10 @@ def _of_openai(error: Any) -> Verdict | None:
 
 
 def _of_psycopg(error: Any) -> Verdict | None:
-    return _REJECTED if any(text in str(error) for text in _NO_LOGIN) else None
+    text = str(error)
+    if any(part in text for part in _NO_LOGIN):
+        return _REJECTED
+    return _SQL_STATES["53300"] if any(part in text for part in _FULL) else None
 
 
 def _of_asyncpg(error: Any) -> Verdict | None:
