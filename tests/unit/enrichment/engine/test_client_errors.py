@@ -35,6 +35,10 @@ def of_postgres(state: str) -> Exception:
     return double("asyncpg.exceptions.PostgresError", sqlstate=state)
 
 
+def of_sqlalchemy(text: str) -> Exception:
+    return double("sqlalchemy.dialects.postgresql.asyncpg.InterfaceError", text)
+
+
 def of_aws(code: str, status: int) -> Exception:
     metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"retry-after": "3"}}
     response = {"Error": {"Code": code}, "ResponseMetadata": metadata}
@@ -97,6 +101,8 @@ POOL = Verdict(retryable=True, timeout=True)
         (double("psycopg2.OperationalError", pgcode="57P01"), DOWN),
         (double("psycopg_pool.PoolTimeout psycopg.OperationalError", sqlstate=None), POOL),
         (sqlalchemy.exc.OperationalError("select", {}, psycopg.errors.AdminShutdown("x")), DOWN),
+        (sqlalchemy.exc.InterfaceError("select", {}, of_sqlalchemy("connection is closed")), DOWN),
+        (sqlalchemy.exc.InterfaceError("select", {}, of_sqlalchemy("another operation is in progress")), MISTAKE),
         (sqlalchemy.exc.ProgrammingError("select", {}, psycopg.errors.UndefinedTable("x")), REJECTED),
         (double("redis.exceptions.ConnectionError"), DOWN),
         (double("redis.exceptions.TimeoutError"), SILENT),
