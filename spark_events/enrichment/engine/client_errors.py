@@ -72,6 +72,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
         ("requests", "ConnectTimeout Timeout", SILENT),
         ("requests botocore", "SSLError", FINAL),
         ("requests", "ConnectionError ChunkedEncodingError", DOWN),
+        ("http", "IncompleteRead", DOWN),
         ("urllib3", "TimeoutError", SILENT),
         ("urllib3", "ProtocolError NewConnectionError MaxRetryError", DOWN),
         ("botocore", "ConnectTimeoutError ReadTimeoutError", SILENT),

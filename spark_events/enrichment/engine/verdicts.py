@@ -93,12 +93,14 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 
 
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
-    cause, of_database = error.__cause__, getattr(error, "orig", None)
+    cause, of_database, reason = error.__cause__, getattr(error, "orig", None), getattr(error, "reason", None)
     if isinstance(cause, Exception) and ("aiohttp", "HttpProcessingError") in families(cause):
         # The response was not valid HTTP. aiohttp reports this as status 400, which the destination never sent.
         return DOWN
     if isinstance(of_database, Exception) and ("sqlalchemy", "DBAPIError") in families(error):
         return _nature(of_database, wall)
+    if isinstance(reason, Exception) and ("urllib", "URLError") in families(error):
+        return _nature(reason, wall)
     coded, status = by_code(error), _status(error)
     # The verdict on a 429 is the same, but has the pause that the headers request.
     if coded is not None and not (coded is BUSY and status == _TOO_MANY):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import http.client
 import json
 import socket
 import ssl
@@ -84,6 +85,11 @@ MISTAKE = Verdict(retryable=False)
         (aiohttp.ServerDisconnectedError(), BROKEN),
         (aiohttp.ClientPayloadError(), BROKEN),
         (aiohttp.ClientOSError(errno.ECONNRESET, "x"), BROKEN),
+        (urllib.error.URLError(ConnectionRefusedError(errno.ECONNREFUSED, "x")), BROKEN),
+        (urllib.error.URLError(TimeoutError("timed out")), SILENT),
+        (http.client.IncompleteRead(b"x", 9), BROKEN),
+        (urllib.error.URLError(ssl.SSLCertVerificationError("x")), MISTAKE),
+        (urllib.error.URLError("unknown url type: x"), MISTAKE),
         (ssl.SSLCertVerificationError("x"), MISTAKE),
         (httpx.UnsupportedProtocol("x"), MISTAKE),
         (httpx.LocalProtocolError("x"), MISTAKE),
