@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from enrich_engine import definition
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_service import Service, Steps, outcome
+from simulated_service import Service, State, Steps, outcome
+from virtual_engine import VirtualRun
+from virtual_time import run
 
 
 def noise() -> Steps:
@@ -194,6 +200,25 @@ def test_a_reported_limit_is_used_up(name: str, reports: str) -> None:
     assert found.failed == 0
 
 
+@pytest.mark.parametrize("reports", ["arrival", "answer"])
+@pytest.mark.parametrize(
+    ("service", "rows", "in_flight", "least"),
+    [
+        (Service(rate=((0, 1000),), latency=((0, 1),)), 10000, "auto", 150),
+        (Service(rate=((0, 100),), latency=((0, 2),)), 2000, 200, 25),
+        (Service(rate=((0, 20),), period=1, latency=((0, 3),)), 600, 200, 4),
+    ],
+    ids=["bucket", "small bucket", "seconds"],
+)
+def test_calls_that_take_longer_than_a_reset_use_a_reported_limit(
+    service: Service, rows: int, in_flight: Any, least: float, reports: str
+) -> None:
+    """The engine makes many calls at the same time although the limit is reset several times during each call."""
+    found = outcome(dataclasses.replace(service, reports=reports), rows, reporting=True, max_in_flight=in_flight)
+    assert found.goodput >= least
+    assert found.failed == 0
+
+
 @pytest.mark.parametrize("name", ["seconds", "per minute", "bucket", "bucket, slower calls"])
 def test_processes_share_a_reported_limit(name: str) -> None:
     """Each process uses its share of the remaining calls; without the shares, up to 1.6 calls per row are necessary."""
@@ -211,6 +236,33 @@ def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
     assert found.goodput >= 0.9 * 200
     assert found.calls <= 1.2
     assert found.failed == 0
+
+
+@pytest.mark.parametrize("retry_after", [None, 1])
+def test_a_time_without_calls_does_not_lower_the_allowed_rate(retry_after: float | None) -> None:
+    """Batches after a time without tasks, or with rows that make no calls, take as long as without this time."""
+    random.seed(0)
+    service = Service(rate=((0, 50),), retry_after=retry_after)
+
+    async def call(row: int) -> int:
+        return int(await (asyncio.sleep(600, row) if row < 0 else service.call(row)))
+
+    async def batches() -> list[float]:
+        options: dict[str, Any] = {"made": definition(), "state": State(), "timeout": None, "total_timeout": None}
+        seconds = []
+        for _ in range(4):
+            seconds.append(await batch(range(1000), **options))
+            await asyncio.sleep(600)
+            seconds.append(await batch(range(1000), **options))
+            await batch([-1], **options)
+        return seconds
+
+    async def batch(rows: Sequence[int], **options: Any) -> float:
+        made = VirtualRun(call, **options)
+        await made.answers(rows)
+        return made.seconds
+
+    assert max(run(batches())[0]) < 1000 / 50 * 1.25
 
 
 def test_a_limit_per_minute_loses_no_row() -> None:

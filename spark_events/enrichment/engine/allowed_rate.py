@@ -78,6 +78,9 @@ class AllowedRate:
         self._answers += answers
         if now >= self._settled:
             self._settle(now)
+        if now - self._marks[-1][0] > _PERIOD:
+            # No task was running since the last call, so this time shows nothing about the rate.
+            self._begin(now)
         if now - self._marks[-1][0] >= _PERIOD / 20:
             self._marks.append((now, self._answers))
             while len(self._marks) > 1 and self._marks[1][0] <= now - _PERIOD and self._settled == math.inf:
@@ -143,8 +146,8 @@ class AllowedRate:
         elif self._attempts > 0.8 * self.rate * elapsed and (not self._pauses or now - self._rejected > self._patience):
             self.rate *= 1 + self._growth
             self._growth = min(2 * self._growth, _MOST_GROWTH)
-        elif self._pauses:
-            # The next estimate covers the time after the latest rejection.
+        elif self._pauses and self._attempts > 0.5 * self.rate * elapsed:
+            # The next estimate covers the time after the latest rejection, but not a time with few attempts.
             return
         self.rate = max(self.rate, _LOWEST)
         self._begin(now)

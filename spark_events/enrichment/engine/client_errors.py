@@ -72,6 +72,7 @@ _TYPES: dict[tuple[str, str], Verdict] = {
         ("requests", "ConnectTimeout Timeout", SILENT),
         ("requests botocore", "SSLError", FINAL),
         ("requests", "ConnectionError ChunkedEncodingError", DOWN),
+        ("http", "IncompleteRead", DOWN),
         ("urllib3", "TimeoutError", SILENT),
         ("urllib3", "ProtocolError NewConnectionError MaxRetryError", DOWN),
         ("botocore", "ConnectTimeoutError ReadTimeoutError", SILENT),
@@ -120,6 +121,8 @@ _AWS_THROTTLING = {
 _AWS_TIMEOUTS = {"RequestTimeout", "RequestTimeoutException"}
 #: Messages of psycopg errors that have no SQLSTATE: the server refused the login, so a retry cannot succeed.
 _NO_LOGIN = ("password authentication failed", "no password supplied")
+#: Messages of psycopg errors that have no SQLSTATE: the server has too many connections (53300).
+_FULL = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
 #: Message of RESOURCE_EXHAUSTED if a request or response exceeds the size limit of a client or server.
 _TOO_LARGE = "message larger than max"
 #: Code or type of a 429 that waiting cannot resolve, because the account has no credit.
@@ -173,7 +176,10 @@ def _of_openai(error: Any) -> Verdict | None:
 
 
 def _of_psycopg(error: Any) -> Verdict | None:
-    return _REJECTED if any(text in str(error) for text in _NO_LOGIN) else None
+    text = str(error)
+    if any(part in text for part in _NO_LOGIN):
+        return _REJECTED
+    return _SQL_STATES["53300"] if any(part in text for part in _FULL) else None
 
 
 def _of_asyncpg(error: Any) -> Verdict | None:
@@ -189,6 +195,7 @@ _CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
     ("openai", "APIError"): _of_openai,
     ("asyncpg", "InterfaceError"): _of_asyncpg,
     ("asyncpg", "InternalClientError"): _of_asyncpg,
+    ("sqlalchemy", "InterfaceError"): _of_asyncpg,  # SQLAlchemy's form of asyncpg's error
     ("psycopg", "OperationalError"): _of_psycopg,
     ("psycopg2", "OperationalError"): _of_psycopg,
 }

@@ -26,8 +26,9 @@ class ReportedQuota:
 
     Other processes may use the same limit. Therefore the quota admits this process's share of the remaining calls: its
     share of the calls that were used before the last reset. After a reset, until the next report, the quota admits as
-    many attempts in flight as the destination had accepted before the reset. This bound grows with each ended attempt,
-    as in TCP's slow start, because some services report a limit only with rejections.
+    many attempts in flight as the destination had accepted before the reset, or as this process's share of the largest
+    report. This bound grows with each ended attempt, as in TCP's slow start, because some services report a limit only
+    with rejections.
 
     Attributes:
         limits: whether a limit is known; attempts must then call :meth:`reserve`.
@@ -51,6 +52,9 @@ class ReportedQuota:
         self._high, self._low = 0.0, math.inf
         #: Attempts since the last reset that the destination has not rejected.
         self._accepted = 0
+        #: Reports since the last reset, except those of rejected attempts. Attempts that began before the reset count,
+        #: as in the reported numbers.
+        self._reports = 0
         self._share = 1.0
         self._waiting: WaitingAttempts[bool] = WaitingAttempts()
         self._timer: asyncio.TimerHandle | None = None
@@ -94,8 +98,10 @@ class ReportedQuota:
         if self._clock() >= self._reset_at:
             self._reset()
         if lowest.name != self._name:
-            self._name, self._counts_calls, self._high, self._low = lowest.name, lowest.counts_calls, 0.0, math.inf
+            self._name, self._counts_calls = lowest.name, lowest.counts_calls
+            self._high, self._low, self._reports = 0.0, math.inf, 0
         self._high = max(self._high, left)
+        self._reports += 1
         if number < self._reported and left > self._left:
             return
         self._low = min(self._low, left)
@@ -111,6 +117,7 @@ class ReportedQuota:
         """Return whether a rejection is due to this limit, because no call remains; if so, count the rejection."""
         is_exhausted = self.pause_until > self._clock()
         self._accepted -= is_exhausted
+        self._reports -= is_exhausted
         return is_exhausted
 
     def reserve(self) -> bool:
@@ -153,11 +160,12 @@ class ReportedQuota:
         return max(least, self._left * self._share - others)
 
     def _reset(self) -> None:
-        if self._high > self._low and self._accepted > 0:
+        if self._high > self._low and self._reports > 0:
             # The largest report already excludes its own call; add it.
-            self._share = min(1.0, self._accepted / (self._high + 1 - self._low))
-        self._left, self._reset_at = max(1, self._accepted) if self._counts_calls else math.inf, math.inf
-        self._high, self._low, self._accepted = 0.0, math.inf, 0
+            self._share = min(1.0, self._reports / (self._high + 1 - self._low))
+        most = max(1, self._accepted, self._high * self._share)
+        self._left, self._reset_at = most if self._counts_calls else math.inf, math.inf
+        self._high, self._low, self._accepted, self._reports = 0.0, math.inf, 0, 0
         self.limits = self._counts_calls
 
     def _wake(self) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spark_events.enrichment.engine.client_errors import DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
+from spark_events.enrichment.engine.client_errors import BUSY, DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
 from spark_events.enrichment.engine.rate_headers import lower_case, moment, number, pause_in, reported_limits
 from spark_events.enrichment.settings import Retry
 
@@ -93,16 +93,18 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 
 
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
-    cause, of_database = error.__cause__, getattr(error, "orig", None)
+    cause, of_database, reason = error.__cause__, getattr(error, "orig", None), getattr(error, "reason", None)
     if isinstance(cause, Exception) and ("aiohttp", "HttpProcessingError") in families(cause):
         # The response was not valid HTTP. aiohttp reports this as status 400, which the destination never sent.
         return DOWN
     if isinstance(of_database, Exception) and ("sqlalchemy", "DBAPIError") in families(error):
         return _nature(of_database, wall)
-    coded = by_code(error)
-    if coded is not None:
+    if isinstance(reason, Exception) and ("urllib", "URLError") in families(error):
+        return _nature(reason, wall)
+    coded, status = by_code(error), _status(error)
+    # The verdict on a 429 is the same, but has the pause that the headers request.
+    if coded is not None and not (coded is BUSY and status == _TOO_MANY):
         return coded
-    status = _status(error)
     if status is not None:
         delay = _asked(error, status, wall)
         throttled = status in _THROTTLED or delay is not None
@@ -124,10 +126,8 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return SILENT
     if _is_connection_error(error):
         return DOWN
-    delay = getattr(error, "retry_after", None)
-    if isinstance(delay, (int, float)) and delay >= 0:
-        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(delay, LONGEST_PAUSE)))
-    return FINAL
+    delay = _own_delay(error)
+    return FINAL if delay is None else dataclasses.replace(BUSY, retry_after=delay)
 
 
 def _is_connection_error(error: BaseException) -> bool:
@@ -161,18 +161,26 @@ def _metadata(error: BaseException) -> dict[str, Any]:
 
 
 def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
-    """Return the pause that a response requests, in seconds; None if no header contains a valid value.
+    """Return the pause that a response or its exception requests, in seconds; None without a valid value.
 
     Services send rate-limit headers with every response, so these headers count only with status 429.
     """
     if status not in _THROTTLED | _THROTTLED_IF_ASKED:
         return None
     headers = _headers(error)
-    delays = [number(headers.get("retry-after-ms"), 0.001), moment(headers.get("retry-after"), wall)]
+    delays = [number(headers.get("retry-after-ms"), 0.001), moment(headers.get("retry-after"), wall), _own_delay(error)]
     if status == _TOO_MANY:
         delays += [pause_in(limits) for limits in reported_limits(headers, wall)]
     delay = next((seconds for seconds in delays if seconds is not None), None)
     return None if delay is None else min(max(0.0, delay), LONGEST_PAUSE)
+
+
+def _own_delay(error: BaseException) -> float | None:
+    """Return the number in the exception's own attribute ``retry_after``; None if there is none."""
+    delay = getattr(error, "retry_after", None)
+    if not isinstance(delay, (int, float)) or delay != delay:  # a NaN
+        return None
+    return float(min(max(0, delay), LONGEST_PAUSE))
 
 
 def _headers(error: BaseException) -> dict[str, str]:

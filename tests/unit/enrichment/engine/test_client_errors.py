@@ -35,6 +35,10 @@ def of_postgres(state: str) -> Exception:
     return double("asyncpg.exceptions.PostgresError", sqlstate=state)
 
 
+def of_sqlalchemy(text: str) -> Exception:
+    return double("sqlalchemy.dialects.postgresql.asyncpg.InterfaceError", text)
+
+
 def of_aws(code: str, status: int) -> Exception:
     metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"retry-after": "3"}}
     response = {"Error": {"Code": code}, "ResponseMetadata": metadata}
@@ -84,6 +88,9 @@ POOL = Verdict(retryable=True, timeout=True)
         (double("asyncpg.exceptions._base.InternalClientError", "another mistake"), MISTAKE),
         (psycopg.OperationalError("server closed the connection unexpectedly"), DOWN),
         (psycopg.OperationalError('connection failed: FATAL:  password authentication failed for user "a"'), REJECTED),
+        (psycopg.OperationalError("connection failed: FATAL:  sorry, too many clients already"), CROWDED),
+        (psycopg.OperationalError('connection failed: FATAL:  too many connections for role "a"'), CROWDED),
+        (psycopg.OperationalError("FATAL:  remaining connection slots are reserved for roles with …"), CROWDED),
         (psycopg.errors.InvalidPassword("x"), REJECTED),
         (double("psycopg2.OperationalError", "fe_sendauth: no password supplied"), REJECTED),
         (psycopg.errors.AdminShutdown("x"), DOWN),
@@ -94,6 +101,8 @@ POOL = Verdict(retryable=True, timeout=True)
         (double("psycopg2.OperationalError", pgcode="57P01"), DOWN),
         (double("psycopg_pool.PoolTimeout psycopg.OperationalError", sqlstate=None), POOL),
         (sqlalchemy.exc.OperationalError("select", {}, psycopg.errors.AdminShutdown("x")), DOWN),
+        (sqlalchemy.exc.InterfaceError("select", {}, of_sqlalchemy("connection is closed")), DOWN),
+        (sqlalchemy.exc.InterfaceError("select", {}, of_sqlalchemy("another operation is in progress")), MISTAKE),
         (sqlalchemy.exc.ProgrammingError("select", {}, psycopg.errors.UndefinedTable("x")), REJECTED),
         (double("redis.exceptions.ConnectionError"), DOWN),
         (double("redis.exceptions.TimeoutError"), SILENT),
@@ -116,6 +125,7 @@ POOL = Verdict(retryable=True, timeout=True)
         (grpc.RpcError("without a code"), MISTAKE),
         (of_aws("ThrottlingException", 400), BUSY),
         (of_aws("ProvisionedThroughputExceededException", 400), BUSY),
+        (of_aws("TooManyRequestsException", 429), dataclasses.replace(BUSY, retry_after=3.0)),
         (of_aws("Unavailable", 503), dataclasses.replace(CROWDED, retry_after=3.0)),
         (of_aws("InternalServerError", 500), Verdict(retryable=True, outage=True)),
         (of_aws("RequestTimeout", 400), SLOW),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import http.client
 import json
 import socket
 import ssl
+import time
 import urllib.error
 from email.message import Message
 from typing import Any
@@ -83,6 +85,11 @@ MISTAKE = Verdict(retryable=False)
         (aiohttp.ServerDisconnectedError(), BROKEN),
         (aiohttp.ClientPayloadError(), BROKEN),
         (aiohttp.ClientOSError(errno.ECONNRESET, "x"), BROKEN),
+        (urllib.error.URLError(ConnectionRefusedError(errno.ECONNREFUSED, "x")), BROKEN),
+        (urllib.error.URLError(TimeoutError("timed out")), SILENT),
+        (http.client.IncompleteRead(b"x", 9), BROKEN),
+        (urllib.error.URLError(ssl.SSLCertVerificationError("x")), MISTAKE),
+        (urllib.error.URLError("unknown url type: x"), MISTAKE),
         (ssl.SSLCertVerificationError("x"), MISTAKE),
         (httpx.UnsupportedProtocol("x"), MISTAKE),
         (httpx.LocalProtocolError("x"), MISTAKE),
@@ -183,6 +190,19 @@ def test_other_rate_limit_headers(client: Any, headers: dict[str, str], seconds:
     assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
+@pytest.mark.parametrize("date", ["Tue Nov 14 22:13:29 2023", "Tue, 14 Nov 2023 22:13:29 -0000", "2023-11-14T22:13:29"])
+def test_a_date_without_a_time_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch, date: str) -> None:
+    """The executor's time zone does not change the delay. RFC 9110 allows the first format, which is always UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        verdict = judge(httpx_status(429, **{"Retry-After": date}), RETRY, wall=lambda: 1_700_000_000.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert verdict.retry_after == 9.0
+
+
 def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
     """During an outage, rate limit headers are ignored, because services send them with every response."""
     headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
@@ -197,6 +217,18 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
     error = RuntimeError()
     error.retry_after = retry_after  # type: ignore[attr-defined]
     assert judge(error, RETRY).retry_after == 86_400.0
+
+
+@pytest.mark.parametrize("status", [None, 429, 503, 403])
+@pytest.mark.parametrize(("retry_after", "seconds"), [(3, 3.0), (0, 0.0), (-0.5, 0.0)])
+def test_an_exception_s_retry_after_counts_like_a_header(
+    status: int | None, retry_after: float, seconds: float
+) -> None:
+    """The retry_after of an exception is the pause, also if the exception has a status; a past time is no pause."""
+    error = RuntimeError()
+    error.status, error.retry_after = status, retry_after  # type: ignore[attr-defined]
+    assert judge(error, RETRY).throttled
+    assert judge(error, RETRY).retry_after == seconds
 
 
 @pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
