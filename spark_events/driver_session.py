@@ -250,7 +250,8 @@ class DriverSession:
     def _record_number(self) -> int:
         """Record number for events that no record causes, such as a timer's events.
 
-        While an event is held, this is the number of its record, because the numbers in a mailbox must not decrease.
+        While events are held, this is the number of the oldest record with a held event, because the numbers in a
+        mailbox must not decrease.
         """
         return self._translator.held_record or self._last_record
 

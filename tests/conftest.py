@@ -64,7 +64,7 @@ def _untraced() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without tracing, which would more than double the time in each process of pytest-xdist.
+    """Collect the tests without tracing. Tracing would more than double the time in each process of pytest-xdist.
 
     Coverage loses nothing: this file has already imported all modules.
     """

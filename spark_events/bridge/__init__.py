@@ -1,1 +1,1 @@
-"""Spark's records: their types, the pipes and event logs that deliver them, and the answers to the driver."""
+"""Spark's records: their types, the sources that deliver them, and the messages to the driver."""

@@ -84,16 +84,15 @@ class Acknowledgements:
             self._acknowledge(self._acknowledged)
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
-        """Acknowledge records whose events are settled; thread-safe.
+        """Acknowledge records whose events are settled or on disk; thread-safe.
 
         Args:
-            progress: returns the last record up to which all events are settled, and the last record up to which a
-                waiting driver has received all answers. Records from the held record on are not acknowledged, even if
-                they are settled.
+            progress: returns the last record up to which all events are settled or on disk, and the last record up to
+                which a waiting driver has received all answers. Records from the held record on are not acknowledged.
         """
         with self._lock:
             # Call ``progress`` under the lock; otherwise a held record could be released in between and count as
-            # settled.
+            # complete.
             through, answered = progress()
             if self._held is not None:
                 through = min(through, self._held - 1)

@@ -52,7 +52,7 @@ class Hooks:
     """Callbacks of a delivery; any thread may call them.
 
     Attributes:
-        on_progress: called after events are settled.
+        on_progress: called after events are settled or written to disk.
         on_breaker: called with the reporter's name, the old and the new breaker state, and the reason.
     """
 

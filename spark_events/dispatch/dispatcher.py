@@ -63,7 +63,7 @@ class DeliveryProgress(NamedTuple):
 
 
 class Dispatcher:
-    """Dispatcher that enqueues events for every reporter; it waits only briefly, see :meth:`Delivery.wait_for_room`.
+    """Enqueue events for every reporter; the only waits are those of :meth:`Delivery.wait_for_room`.
 
     The driver stops waiting for a late reporter until the reporter has caught up. Nor does the driver wait while the
     reporter's circuit breaker is open or half-open. Therefore an unreachable destination delays the driver by one

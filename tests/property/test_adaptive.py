@@ -210,10 +210,10 @@ def test_a_reported_limit_is_used_up(name: str, reports: str) -> None:
     ],
     ids=["bucket", "small bucket", "seconds"],
 )
-def test_calls_that_take_longer_than_a_reset_use_a_reported_limit(
+def test_calls_longer_than_the_period_use_a_reported_limit(
     service: Service, rows: int, in_flight: Any, least: float, reports: str
 ) -> None:
-    """The engine makes many calls at the same time although the limit is reset several times during each call."""
+    """The engine keeps many calls in flight although the limit is reset several times during each call."""
     found = outcome(dataclasses.replace(service, reports=reports), rows, reporting=True, max_in_flight=in_flight)
     assert found.goodput >= least
     assert found.failed == 0
@@ -240,7 +240,7 @@ def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 1])
 def test_a_time_without_calls_does_not_lower_the_allowed_rate(retry_after: float | None) -> None:
-    """Batches after a time without tasks, or with rows that make no calls, take as long as without this time."""
+    """A time without tasks, or with a task that makes no calls, does not slow down the next batch."""
     random.seed(0)
     service = Service(rate=((0, 50),), retry_after=retry_after)
 

@@ -51,12 +51,12 @@ SMALL_SPARK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
-    # An idle streaming query looks for new data every 10 ms by default, which takes a fifth of a processor.
+    # By default, an idle streaming query polls for new data every 10 ms, which uses a fifth of a processor.
     "spark.sql.streaming.pollingDelay": "100ms",
     "spark.driver.extraJavaOptions": JVM_OPTIONS,
     "spark.executor.extraJavaOptions": JVM_OPTIONS,
 }
-#: Settings for a spark-sql without Hive's catalog, whose start takes as long as a whole job.
+#: Settings that run spark-sql without Hive's catalog. Starting that catalog takes as long as a whole job.
 IN_MEMORY = {"spark.sql.catalogImplementation": "in-memory"}
 #: Longer timeouts for tests that expect no warnings: on a slow machine, the default timeouts could cause warnings.
 PATIENT = {

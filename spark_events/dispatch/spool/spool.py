@@ -55,7 +55,7 @@ class StoredEvent(NamedTuple):
 
 
 class Spool:
-    """Memory part of the spool, with the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`; does no I/O."""
+    """Memory part of the spool, with the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`."""
 
     is_durable = True
 

@@ -175,7 +175,7 @@ class SpoolWriter(threading.Thread):
             else:
                 file.folder.release()
         except Exception as error:
-            # This process keeps the lock, so no process opens the file again during this run.
+            # This process keeps the lock, so no process acquires the file during this run.
             what = f"cannot close {file.folder.path}; the next run may deliver some of its events again"
             self._log_once(what, error)
 
@@ -223,7 +223,7 @@ class SpoolWriter(threading.Thread):
             own.deleted_through = through
             self._spool.written(own, batch, appended)
         first = self._used = self._spool.files[0]
-        # The file is closed if an attempt to set it aside failed.
+        # After a failed attempt to set the file aside, the file is closed.
         self._open(first, 0)
         assert first.database is not None
         through = self._spool.settled_through(first)

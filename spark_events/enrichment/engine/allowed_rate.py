@@ -79,7 +79,7 @@ class AllowedRate:
         if now >= self._settled:
             self._settle(now)
         if now - self._marks[-1][0] > _PERIOD:
-            # No task was running since the last call, so this time shows nothing about the rate.
+            # No task has run since the previous call of this method, so this time shows nothing about the rate.
             self._begin(now)
         if now - self._marks[-1][0] >= _PERIOD / 20:
             self._marks.append((now, self._answers))

@@ -195,7 +195,7 @@ _CODED: dict[tuple[str, str], Callable[[Any], Verdict | None]] = {
     ("openai", "APIError"): _of_openai,
     ("asyncpg", "InterfaceError"): _of_asyncpg,
     ("asyncpg", "InternalClientError"): _of_asyncpg,
-    ("sqlalchemy", "InterfaceError"): _of_asyncpg,  # SQLAlchemy's form of asyncpg's error
+    ("sqlalchemy", "InterfaceError"): _of_asyncpg,  # SQLAlchemy's counterpart of asyncpg's error
     ("psycopg", "OperationalError"): _of_psycopg,
     ("psycopg2", "OperationalError"): _of_psycopg,
 }

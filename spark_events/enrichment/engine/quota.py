@@ -25,10 +25,10 @@ class ReportedQuota:
     """Admission of attempts up to the number of remaining calls; used by the loop's thread only.
 
     Other processes may use the same limit. Therefore the quota admits this process's share of the remaining calls: its
-    share of the calls that were used before the last reset. After a reset, until the next report, the quota admits as
-    many attempts in flight as the destination had accepted before the reset, or as this process's share of the largest
-    report. This bound grows with each ended attempt, as in TCP's slow start, because some services report a limit only
-    with rejections.
+    share of the calls that were used before the last reset. After a reset, until the next report, the attempts in
+    flight have a bound: the number of attempts that the destination had accepted before the reset or, if larger, this
+    process's share of the largest report. The bound grows with each ended attempt, as in TCP's slow start, because some
+    services report a limit only with rejections.
 
     Attributes:
         limits: whether a limit is known; attempts must then call :meth:`reserve`.
@@ -52,8 +52,8 @@ class ReportedQuota:
         self._high, self._low = 0.0, math.inf
         #: Attempts since the last reset that the destination has not rejected.
         self._accepted = 0
-        #: Reports since the last reset, except those of rejected attempts. Attempts that began before the reset count,
-        #: as in the reported numbers.
+        #: Reports since the last reset, except those of rejected attempts. Reports of attempts that began before the
+        #: reset count too, because the reported numbers include these attempts.
         self._reports = 0
         self._share = 1.0
         self._waiting: WaitingAttempts[bool] = WaitingAttempts()

@@ -110,7 +110,7 @@ def moment(value: str | None, wall: Callable[[], float]) -> float | None:
     for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             found = parse(value)
-            # Like a date in HTTP, a date without a time zone is in UTC, and not in the executor's time zone.
+            # As in HTTP, a date without a time zone is in UTC, not in the executor's time zone.
             return found.replace(tzinfo=found.tzinfo or datetime.timezone.utc).timestamp() - wall()
     return None
 

@@ -102,7 +102,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     if isinstance(reason, Exception) and ("urllib", "URLError") in families(error):
         return _nature(reason, wall)
     coded, status = by_code(error), _status(error)
-    # The verdict on a 429 is the same, but has the pause that the headers request.
+    # For a 429, the status leads to the same verdict, and the headers may add a pause.
     if coded is not None and not (coded is BUSY and status == _TOO_MANY):
         return coded
     if status is not None:
@@ -176,7 +176,7 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
 
 
 def _own_delay(error: BaseException) -> float | None:
-    """Return the number in the exception's own attribute ``retry_after``; None if there is none."""
+    """Return the exception's own attribute ``retry_after``, limited to 0 s to a day; None if it is not a number."""
     delay = getattr(error, "retry_after", None)
     if not isinstance(delay, (int, float)) or delay != delay:  # a NaN
         return None

@@ -326,13 +326,13 @@ final class RecordQueueTest {
     fails.set(true);
     try {
       take(queue);
-      throw new AssertionError("it was taken");
+      throw new AssertionError("the record was taken");
     } catch (OutOfMemoryError memory) {
       is(kinds(takeAll(queue)), "h1");
     }
   }
 
-  /** A closed queue has the counts of sent reports of drops, and does not count these reports as unconfirmed. */
+  /** After close, the counts of a sent account are unreported again, and the account is not an unconfirmed record. */
   @Test
   void aSentAccountIsUnreportedAfterClose() throws Exception {
     RecordQueue queue = new RecordQueue(1);
@@ -487,7 +487,7 @@ final class RecordQueueTest {
     is(queue.hasStalledFor(0), false);
   }
 
-  /** A report of drops that follows a long idle time is not stalled. */
+  /** The sidecar does not count as stalled when it receives a report of drops after a long idle time. */
   @Test
   void aReportAfterAnIdleTimeIsNoStall() throws Exception {
     RecordQueue queue = new RecordQueue(10);

@@ -152,7 +152,7 @@ final class SidecarTest {
 
   /** An exit code above those of signals is not described as a signal. */
   @Test
-  void anExitCodeIsNoSignal() throws Exception {
+  void aHighExitCodeIsNotASignal() throws Exception {
     withDouble(
         "#!/bin/sh\nexit 255\n",
         script -> {

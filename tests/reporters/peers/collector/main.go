@@ -21,7 +21,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// newLogger returns a logger of warnings and errors. The collector's usual telemetry would need a third more packages.
+// newLogger returns a logger of warnings and errors. The collector's default telemetry needs a third more packages.
 func newLogger(context.Context, telemetry.LoggerSettings, component.Config) (*zap.Logger, component.ShutdownFunc, error) {
 	logger, err := zap.NewProduction(zap.IncreaseLevel(zap.WarnLevel))
 	return logger, nil, err

@@ -224,7 +224,7 @@ def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> N
 def test_an_exception_s_retry_after_counts_like_a_header(
     status: int | None, retry_after: float, seconds: float
 ) -> None:
-    """The retry_after of an exception is the pause, also if the exception has a status; a past time is no pause."""
+    """The retry_after of an exception is the pause, even with a status; a negative number means no pause."""
     error = RuntimeError()
     error.status, error.retry_after = status, retry_after  # type: ignore[attr-defined]
     assert judge(error, RETRY).throttled

@@ -131,10 +131,10 @@ final class SentRecords {
     evictedBefore.clear();
   }
 
-  /** Removes all records after the last sidecar; returns their number, because they may be lost. */
+  /** Removes all records after the last sidecar; returns the number of records that may be lost, without accounts. */
   long close() {
     while (evict()) {
-      // An evicted report of drops is not lost: its counts become unreported again.
+      // The counts of evicted accounts are not lost: they become unreported again below.
     }
     long unconfirmed = evicted.stream().filter(one -> one.account == null).count();
     unconfirmed += evictedBefore.values().stream().mapToLong(Long::longValue).sum();

@@ -22,7 +22,7 @@ import java.util.function.Consumer;
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
   private static final List<Integer> KILLED = Arrays.asList(137, 143);
-  /** Highest number of a signal; above 128 plus this number, an exit code is the program's own, for example 255. */
+  /** Highest number of a signal. An exit code above 128 plus this number, such as 255, does not denote a signal. */
   private static final int LAST_SIGNAL = 64;
   /** Kinds of messages of which a process sends exactly one: that it is ready, or the reason why it exits. */
   private static final List<String> ANSWERS = Arrays.asList("ready", "refused", "unusable");
