@@ -2,6 +2,7 @@ package io.sparkevents.queue;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.EnumMap;
 import java.util.Iterator;
@@ -46,20 +47,19 @@ public final class RestoreState {
       return;
     }
     List<Record> known = remove(change.subject);
-    if (known == null) {
-      // A subject that has ended is kept without records, so that its start record is skipped if it arrives later.
-      List<Record> first = new ArrayList<>(1);
-      if (change.rank != null) {
-        first.add(record);
-      }
-      put(change.rank == null ? Record.Rank.OVER : change.rank, change.subject, first);
+    if (known == null && change.rank == null) {
+      // Keep the subject without records, so that its start record is skipped if it arrives later.
+      put(Record.Rank.OVER, change.subject, Collections.emptyList());
+    } else if (known == null) {
+      put(change.rank, change.subject, Collections.singletonList(record));
     } else if (change.rank != null && !known.isEmpty()) {
-      add(known, record);
+      List<Record> all = new ArrayList<>(known);
+      add(all, record);
       Record.Rank lowest = change.rank;
-      for (Record other : known) {
+      for (Record other : all) {
         lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
       }
-      put(lowest, change.subject, known);
+      put(lowest, change.subject, all);
     }
   }
 
