@@ -4,7 +4,8 @@ The tests start Spark about a hundred times. A class data archive (JEP 350), cre
 the classes that Spark's JVM loads on startup. A JVM uses an archive only if its class path starts with the class path
 of the JVM that created the archive. Spark puts the configuration folder and the user's jars first. These entries differ
 between tests, so the script ``java`` moves them to the end of the class path. In a SPARK_HOME that consists of links,
-the script also replaces the paths of the jars with the original paths.
+the script also replaces the paths of the jars with the original paths. The launcher, which only prints the command of
+Spark's JVM, needs only its own jar.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ while (($#)); do
         others=:$2:
         others=${others/":$own/*:"/:}
         others=${others#:}
-        arguments+=(-cp "$jars/*${others:+:${others%:}}")
+        if [[ " $* " == *" org.apache.spark.launcher.Main "* ]]; then
+            arguments+=(-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$(echo "$jars"/spark-launcher_*.jar)")
+        else
+            arguments+=(-cp "$jars/*${others:+:${others%:}}")
+        fi
         shift
     else
         arguments+=("$1")
@@ -51,7 +56,7 @@ while (($#)); do
 done
 if [[ -n ${SPARK_EVENTS_TEST_ARCHIVE:-} && " ${arguments[*]} " == *" org.apache.spark.deploy.SparkSubmit "* ]]; then
     archive=(-XX:ArchiveClassesAtExit="$SPARK_EVENTS_TEST_ARCHIVE")
-elif [[ -z ${SPARK_EVENTS_TEST_ARCHIVE:-} && " ${arguments[*]} " == *" -cp $jars/"* ]]; then
+elif [[ -z ${SPARK_EVENTS_TEST_ARCHIVE:-} && " ${arguments[*]} " == *" -cp $jars/*"* ]]; then
     archive=(-XX:SharedArchiveFile="$classes")
 fi
 exec "$java" "${archive[@]}" "${arguments[@]}"
