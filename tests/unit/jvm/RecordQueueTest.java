@@ -288,21 +288,24 @@ final class RecordQueueTest {
   /** A report of dropped records is resent if its sidecar dies. */
   @Test
   void anAccountIsResentAfterADeath() throws Exception {
+    RecordQueue queue = withSentAccount();
+    queue.rewind();
+    is(kinds(takeAll(queue)).endsWith("d3"), true);
+  }
+
+  /** Returns a queue whose record 2 and whose account of the dropped record 1 are sent and not acknowledged. */
+  private static RecordQueue withSentAccount() throws Exception {
     RecordQueue queue = new RecordQueue(1);
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
-    queue.rewind();
-    is(kinds(takeAll(queue)).endsWith("d3"), true);
+    return queue;
   }
 
   /** After close(), the counts of an unacknowledged report of drops are unreported again. */
   @Test
   void anUnacknowledgedAccountIsUnreportedAfterClose() throws Exception {
-    RecordQueue queue = new RecordQueue(1);
-    queue.offer(routine());
-    queue.offer(routine());
-    is(kinds(takeAll(queue)), "r2 d3");
+    RecordQueue queue = withSentAccount();
     queue.rewind();
     queue.close();
     is(queue.unreported(), "{routine=2}");
@@ -335,10 +338,7 @@ final class RecordQueueTest {
   /** After close, the counts of a sent account are unreported again, and the account is not an unconfirmed record. */
   @Test
   void aSentAccountIsUnreportedAfterClose() throws Exception {
-    RecordQueue queue = new RecordQueue(1);
-    queue.offer(routine());
-    queue.offer(routine());
-    is(kinds(takeAll(queue)), "r2 d3");
+    RecordQueue queue = withSentAccount();
     queue.close();
     is(queue.unreported(), "{routine=1, unconfirmed=1}");
   }
