@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +12,18 @@ from typing import NamedTuple
 
 import pytest
 from process_status import EXIT_STATUS_IS_READABLE
-from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, runs_any_spark, spark_version, two_lines
+from spark.harness import (
+    IN_MEMORY,
+    JOBS,
+    PATIENT,
+    Lab,
+    Run,
+    file_reporter,
+    pyspark_home,
+    runs_any_spark,
+    spark_version,
+    two_lines,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -73,14 +85,20 @@ def never_started(lab: Lab) -> Run:
     """Start an application that waits for executors, but whose executors cannot start.
 
     The executors' Java fails only after the application has started. Otherwise the cluster manager might end the
-    application before Spark calls any listener.
+    application before Spark calls any listener. Spark stops itself in a daemon thread, so the JVM begins to exit before
+    the slow listener has returned.
     """
     java = lab.folder / "failing-java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text('#!/bin/sh\nuntil grep -q RUNNING "$EVENTS"; do sleep 0.05; done\nexit 1\n', encoding="utf-8")
     java.chmod(0o755)
+    javac = ["javac", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-cp", f"{pyspark_home() / 'jars'}/*"]
+    classes = lab.folder / "slow-listener"
+    subprocess.run([*javac, "-d", classes, JOBS / "SlowListener.java"], check=True)
     conf = {
         **ONE_EXECUTOR,
+        "spark.extraListeners": f"SlowListener,{LINES['spark.extraListeners']}",
+        "spark.driver.extraClassPath": f"{classes}:{LINES['spark.driver.extraClassPath']}",
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.executorEnv.JAVA_HOME": str(java.parent.parent),
         "spark.executorEnv.EVENTS": "{folder}/events.jsonl",

@@ -72,6 +72,11 @@ public enum ApplicationOutcome {
     return of(Thread.getAllStackTraces(), mainThrew);
   }
 
+  /** Returns whether a thread of this JVM is stopping a SparkContext. */
+  public static boolean isStopping() {
+    return Thread.getAllStackTraces().values().stream().anyMatch(stack -> has(stack, CONTEXT, "stop"));
+  }
+
   /** Returns whether a Python process, such as a plain {@code python app.py}, started this JVM as its gateway. */
   public static boolean isDrivenByPython() {
     return Thread.getAllStackTraces().values().stream().anyMatch(stack -> has(stack, GATEWAY));

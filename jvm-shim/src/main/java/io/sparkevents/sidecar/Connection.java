@@ -10,6 +10,7 @@ import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Threads;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
@@ -29,6 +30,8 @@ public final class Connection extends RecordSink {
 
   /** Key under which Spark stores the application's id as soon as it is known. */
   private static final String APPLICATION = "spark.app.id";
+  /** Interval between two looks at the threads while the context stops and the JVM exits. */
+  private static final long STOP_POLL_MILLIS = 20;
 
   static {
     PythonProgram.onEnd(Connection::pythonEnds);
@@ -256,6 +259,21 @@ public final class Connection extends RecordSink {
     }
     sidecar.reportDrops();
     queue.offer(ApplicationRecords.jvmShutdown());
-    Threads.untilInterrupted(() -> queue.awaitWritten(settings.shutdownTimeoutMillis));
+    Threads.untilInterrupted(this::awaitLastRecords);
+  }
+
+  /**
+   * Waits until the sidecar can read all records, and until a stop of the context in another thread has ended.
+   *
+   * <p>Spark stops itself in a daemon thread. The JVM does not wait for daemon threads, so without this method it may
+   * exit before Spark reports the application's end.
+   */
+  private void awaitLastRecords() throws InterruptedException {
+    Deadline deadline = new Deadline();
+    deadline.setAfter(settings.shutdownTimeoutMillis);
+    queue.awaitWritten(deadline.millisLeft());
+    while (!queue.isClosed() && ApplicationOutcome.isStopping() && !deadline.hasPassed()) {
+      Thread.sleep(STOP_POLL_MILLIS);
+    }
   }
 }
