@@ -99,6 +99,7 @@ def never_started(lab: Lab) -> Run:
         **ONE_EXECUTOR,
         "spark.extraListeners": f"SlowListener,{LINES['spark.extraListeners']}",
         "spark.driver.extraClassPath": f"{classes}:{LINES['spark.driver.extraClassPath']}",
+        "spark.cores.max": "1",  # without it, the ratio is one of no cores, and the application starts
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.executorEnv.JAVA_HOME": str(java.parent.parent),
         "spark.executorEnv.EVENTS": "{folder}/events.jsonl",
