@@ -45,6 +45,23 @@ _POLL_SECONDS = (0.02, 0.1)
 
 #: JVM options for tests. Small jobs are faster with the C1 compiler alone and a simple garbage collector.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+def pyspark_home() -> Path:
+    """Return the folder of this interpreter's PySpark without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None, "no pyspark in this environment"
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def spark_version() -> tuple[int, ...]:
+    """Return the version of this interpreter's PySpark, from the name of its core jar."""
+    jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
+    return tuple(int(part) for part in re.findall(r"\d+", jar.stem.rpartition("-")[2]))
+
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
 #: Settings for a small Spark with few log lines, without spark-events settings.
 SMALL_SPARK = {
     "spark.master": "local[2]",
@@ -53,6 +70,10 @@ SMALL_SPARK = {
     "spark.sql.codegen.wholeStage": "false",
     # By default, an idle streaming query polls for new data every 10 ms, which uses a fifth of a processor.
     "spark.sql.streaming.pollingDelay": "100ms",
+    # By default, Hadoop starts the program `readlink` 24 times for each micro-batch, which takes longer than the batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}{'.checkpointing' if spark_version() >= (4, 1) else ''}.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.driver.extraJavaOptions": JVM_OPTIONS,
     "spark.executor.extraJavaOptions": JVM_OPTIONS,
 }
@@ -64,14 +85,6 @@ PATIENT = {
     "events.dispatcher.sync.timeout": "3min",
     "events.shutdown.timeout": "1min",
 }
-
-
-def pyspark_home() -> Path:
-    """Return the folder of this interpreter's PySpark without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None, "no pyspark in this environment"
-    assert spec.origin is not None
-    return Path(spec.origin).parent
 
 
 def home_in(folder: Path) -> Path:
@@ -86,12 +99,6 @@ def home_in(folder: Path) -> Path:
         if entry.name != "work":
             (home / entry.name).symlink_to(entry)
     return home
-
-
-def spark_version() -> tuple[int, ...]:
-    """Return the version of this interpreter's PySpark, from the name of its core jar."""
-    jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
-    return tuple(int(part) for part in re.findall(r"\d+", jar.stem.rpartition("-")[2]))
 
 
 def runs_any_spark(request: pytest.FixtureRequest) -> bool:
