@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs imports screenshots test test-matrix demo bench release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -66,8 +66,10 @@ frameworks: setup ## fetch Daft, Ray and Flink for the benchmark `frameworks`, w
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5
 
+check: lint types spelling docs imports ## run lint, types, spelling, the documentation site and the import rule; collect all tests
+
 # Collecting all tests also caches their bytecode, which each process of `make test` would otherwise compile.
-check: lint types spelling docs ## run lint, types, spelling, the documentation site and the import rule; collect all tests
+imports: setup ## collect all tests; run the import rule
 	@mkdir -p build
 	$(call in,.venv) -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
