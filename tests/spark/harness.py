@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 from inherited import INHERITED
-from spark.quick_java import quick_java_home
+from spark.quick_java import JVM_OPTIONS, quick_java_home
 
 from spark_events.jars import jar_path
 
@@ -42,9 +42,6 @@ DEADLINE_SECONDS = 600
 LEFTOVER_SECONDS = 30
 #: First and longest interval between two probes; most probes read the environment of all processes.
 _POLL_SECONDS = (0.02, 0.1)
-
-#: JVM options for tests. Small jobs are faster with the C1 compiler alone and a simple garbage collector.
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def pyspark_home() -> Path:

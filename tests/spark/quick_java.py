@@ -22,7 +22,10 @@ from pathlib import Path
 
 from inherited import INHERITED
 
-__all__ = ["quick_java_home"]
+__all__ = ["JVM_OPTIONS", "quick_java_home"]
+
+#: JVM options for tests. Small jobs are faster with the C1 compiler alone and a simple garbage collector.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WARM_UP = Path(__file__).parent / "jobs" / "warm_up.py"
@@ -111,7 +114,8 @@ def _make(home: Path, spark_home: Path, java: Path) -> None:
             "PYSPARK_PYTHON": sys.executable,
             _MAKING: str(made),
         }
-        command = [str(spark_home / "bin/spark-submit"), "--conf", "spark.ui.enabled=false", str(_WARM_UP), folder]
+        options = ["--driver-java-options", JVM_OPTIONS, "--conf", "spark.ui.enabled=false"]
+        command = [str(spark_home / "bin/spark-submit"), *options, str(_WARM_UP), folder]
         done = subprocess.run(
             command, env=variables, cwd=folder, capture_output=True, text=True, check=False, timeout=_DEADLINE_SECONDS
         )

@@ -16,7 +16,8 @@ import pytest
 import tenacity
 from fakes import ROOT
 from reporters.peers.processes import missing
-from spark.harness import JVM_OPTIONS, environment, pyspark_home, two_lines
+from spark.harness import environment, pyspark_home, two_lines
+from spark.quick_java import JVM_OPTIONS
 
 import spark_events
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fakes import ROOT
 from reporters.peers.processes import missing
-from spark.harness import JVM_OPTIONS, pyspark_home, spark_version
-from spark.quick_java import quick_java_home
+from spark.harness import pyspark_home, spark_version
+from spark.quick_java import JVM_OPTIONS, quick_java_home
 
 from spark_events.jars import jar_path
 
