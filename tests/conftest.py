@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 from lateness import Witness
-from order import arrange
+from order import arrange, collects_only_spark_folders
 from spark.harness import Lab, java_variables
 
 import spark_events
@@ -28,10 +28,15 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("spark-events")
 
-# Load all modules first: Hypothesis draws constants from loaded modules, so a module that is loaded during a test would
-# change the test's examples and make the test flaky.
-for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
-    importlib.import_module(_module.name)
+
+def _load_all_modules() -> None:
+    """Import the whole package.
+
+    Hypothesis draws constants from loaded modules, so a module that is loaded during a test would change the test's
+    examples and make the test flaky.
+    """
+    for module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
+        importlib.import_module(module.name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,11 +68,13 @@ def _untraced() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without tracing. Tracing would more than double the time in each process of pytest-xdist.
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Load all modules, then collect the tests without tracing, which would more than double the time in each process.
 
-    Coverage loses nothing: this file has already imported all modules.
+    Tests with Spark do not use Hypothesis, and the environments of older Spark versions have fewer packages.
     """
+    if not collects_only_spark_folders(session.config):
+        _load_all_modules()
     with _untraced():
         return (yield)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["LONG_FILES", "SPARK_FOLDERS", "arrange"]
+__all__ = ["LONG_FILES", "SPARK_FOLDERS", "arrange", "collects_only_spark_folders"]
 
 _TESTS = Path(__file__).parent
 #: Folders of all tests with Spark. For such tests, the Makefile collects only these folders, because collecting all
@@ -89,6 +89,13 @@ def arrange(items: list[pytest.Item]) -> None:
                 f"{item.nodeid}: `make test` would not run this test with Spark; move it to tests/spark or tests/faults"
             )
     items.sort(key=lambda item: _RANKS.get(_name(item), len(_RANKS)))
+
+
+def collects_only_spark_folders(config: pytest.Config) -> bool:
+    """Return whether all arguments of pytest are below :data:`SPARK_FOLDERS`."""
+    folders = [_TESTS / name for name in SPARK_FOLDERS]
+    paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    return all(any(path.is_relative_to(folder) for folder in folders) for path in paths)
 
 
 def _name(item: pytest.Item) -> str:
