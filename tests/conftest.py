@@ -17,7 +17,6 @@ from order import arrange, collects_only_spark_folders
 from spark.harness import Lab, java_variables
 
 import spark_events
-from spark_events.dispatch import delivery
 
 # If pytest runs in the background, it ignores SIGINT, and its child processes would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -98,12 +97,6 @@ def witness() -> Iterator[Witness]:
     """Yield a process that records delays of the machine during a test, for tests that measure time."""
     with Witness() as started:
         yield started
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extend the grace period of late threads, because a stalled machine may delay a thread."""
-    monkeypatch.setattr(delivery, "_GRACE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,6 @@ _LOG = logging.getLogger(__name__)
 #: A reporter is fast if it accepts a batch within this time, in seconds. The dispatcher waits up to this long for space
 #: in a fast reporter's mailbox.
 _QUICK_SECONDS = 0.01
-#: Grace period for a cancelled attempt, in seconds. A call that takes longer counts as blocking its thread.
-_GRACE_SECONDS = 0.5
 #: Maximum number of blocked threads per reporter. At this limit, the delivery no longer replaces a blocked thread,
 #: because blocked threads may use CPU time and slow down other reporters.
 _MOST_HUNG = 4
@@ -68,6 +66,8 @@ class Delivery:
         is_durable: whether undelivered events survive the process.
         make: creates the reporter.
         selection: the settings that select the events of this reporter.
+        grace: how long a cancelled attempt may take, in seconds. A call that takes longer counts as blocking its
+            thread.
 
     Args:
         name: the reporter's name in the configuration.
@@ -80,6 +80,8 @@ class Delivery:
         store: creates the store; None for a mailbox.
         hide: removes the reporter's secrets from a string.
     """
+
+    grace = 0.5
 
     def __init__(
         self,
@@ -268,7 +270,7 @@ class Delivery:
         if worker.death is not None:
             return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
-        if busy < patience + _GRACE_SECONDS:
+        if busy < patience + self.grace:
             return None
         return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 

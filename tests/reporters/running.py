@@ -9,6 +9,7 @@ from fakes import balances, eventually
 
 from spark_events import Event
 from spark_events.config import Settings
+from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.pipeline import build
@@ -25,14 +26,17 @@ class Running:
     Args:
         type_name: type of the reporter.
         settings: settings of the reporter, without the prefix.
+        grace: how long a cancelled attempt may take, in seconds, for tests in which a slow machine must not make an
+            attempt count as blocked.
     """
 
-    def __init__(self, type_name: str, settings: dict[str, str]) -> None:
+    def __init__(self, type_name: str, settings: dict[str, str], grace: float = Delivery.grace) -> None:
         keys = {f"events.reporter.peer.{key}": value for key, value in {**settings, "type": type_name}.items()}
         keys |= {"events.dispatcher.queue.size": "20000", "events.dispatcher.type": "async-queued"}
         pipeline = build(Settings.of(keys))
         self._dispatcher = pipeline.dispatcher
         (self._delivery,) = pipeline.deliveries
+        self._delivery.grace = grace
         self._stopped = False
         self._dispatcher.start()
 

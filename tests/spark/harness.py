@@ -7,6 +7,7 @@ remaining processes, even after their parent has exited.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -53,9 +54,8 @@ def pyspark_home() -> Path:
 
 
 def spark_version() -> tuple[int, ...]:
-    """Return the version of this interpreter's PySpark, from the name of its core jar."""
-    jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
-    return tuple(int(part) for part in re.findall(r"\d+", jar.stem.rpartition("-")[2]))
+    """Return the version of this interpreter's PySpark."""
+    return tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("pyspark")))
 
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"

@@ -94,10 +94,9 @@ def test_a_frozen_server_loses_a_thread_but_no_event(
     gc.collect()
 
 
-@pytest.mark.usefixtures("patience")
 def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> None:
     """If a table is locked, PostgreSQL cancels the statement, so that the reporter's thread can retry."""
-    with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
+    with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}, grace=60) as running:
         running.deliver([event(0)])
         url = in_postgresql.server.url(in_postgresql.name)
         with psycopg.connect(url, password=PASSWORD) as other:

@@ -75,11 +75,10 @@ def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
         assert bodies(receiver) == [0, 1, 2]
 
 
-@pytest.mark.usefixtures("patience")
 def test_a_timeout_closes_the_connection() -> None:
     """If an attempt times out, its connection is closed, and the events are sent again."""
     with Receiver([Answer(hang=True)]) as receiver:
-        with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}) as running:
+        with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}, grace=60) as running:
             running.deliver([event(1), event(2)])
             assert receiver.lost.wait(20)
             assert running.counters.hung == 0

@@ -23,6 +23,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkConf;
@@ -490,14 +491,15 @@ final class RecordQueueTest {
   /** The sidecar does not count as stalled when it receives a report of drops after a long idle time. */
   @Test
   void aReportAfterAnIdleTimeIsNoStall() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    AtomicLong clock = new AtomicLong();
+    RecordQueue queue = new RecordQueue(10, 1_000_000, clock::get);
     queue.offer(routine());
     takeAll(queue);
     queue.read(1);
-    Thread.sleep(500);
+    clock.addAndGet(TimeUnit.MINUTES.toNanos(10));
     queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
     is(kinds(takeAll(queue)), "d2");
-    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(500), "true false");
+    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(1), "true false");
   }
 
   /** An unwritable record leaves the queue, and a report of the loss follows immediately. */

@@ -100,6 +100,37 @@ final class SidecarTest {
     throw new AssertionError("there is no " + text + " in the diary");
   }
 
+  /** Script whose first run prints many lines, acknowledges one record as its last message, and exits. */
+  private static final String HASTY =
+      DOUBLE.replace(
+          "while read -r line; do\n",
+          "if [ \"$(wc -l < \"$0.diary\")\" = 1 ]; then\n"
+              + "  read -r line\n"
+              + "  yes x | head -n 8000\n"
+              + "  echo '{\"kind\":\"ack\",\"through\":1,\"sequence\":1}'\n"
+              + "  exit 9\n"
+              + "fi\n"
+              + "while read -r line; do\n");
+
+  /** A record that a sidecar acknowledges immediately before its exit is not sent again. */
+  @Test
+  void theLastMessagesOfAProcessAreRead() throws Exception {
+    withDouble(
+        HASTY,
+        script -> {
+          RecordQueue queue = new RecordQueue(100);
+          Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
+          sidecar.start();
+          queue.offer(new Record("first", Record.Priority.ROUTINE, json -> {}));
+          await(script, "start\nstart\n");
+          queue.offer(new Record("second", Record.Priority.ROUTINE, json -> {}));
+          List<String> lines = await(script, "second");
+          is(lines.size() + " " + lines.subList(0, 2), "3 [start, start]");
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.dropped(), "1 0");
+        });
+  }
+
   /** If an unexpected error occurs while records are written, the sidecar is restarted and no event is lost. */
   @Test
   void aDefectCostsOneSidecar() throws Exception {

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
 
 /**
  * Bounded queue between Spark's listener thread and the writer thread.
@@ -38,6 +39,7 @@ public final class RecordQueue {
 
   public final int capacity;
   private final long mostBytes;
+  private final LongSupplier clock;
   private final int batch;
   private final RestoreState restoreState = new RestoreState();
   private final DropCounters drops = new DropCounters();
@@ -66,10 +68,18 @@ public final class RecordQueue {
     this(capacity, Runtime.getRuntime().maxMemory() / SHARE);
   }
 
-  /** @param mostBytes limit for the sent records, in bytes; the limit for waiting records is twice that */
   public RecordQueue(int capacity, long mostBytes) {
+    this(capacity, mostBytes, System::nanoTime);
+  }
+
+  /**
+   * @param mostBytes limit for the sent records, in bytes; the limit for waiting records is twice that
+   * @param clock monotonic time in nanoseconds
+   */
+  public RecordQueue(int capacity, long mostBytes, LongSupplier clock) {
     this.capacity = capacity;
     this.mostBytes = mostBytes;
+    this.clock = clock;
     // A record cannot be evicted while it is being written, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     sent = new SentRecords(capacity, restoreState, drops);
@@ -102,7 +112,7 @@ public final class RecordQueue {
     if (!wasNearlyFull && 10L * (waiting() + writing.size()) >= 9L * capacity) {
       wasNearlyFull = true;
     }
-    unreadSinceNanos = wasIdle ? System.nanoTime() : unreadSinceNanos;
+    unreadSinceNanos = wasIdle ? clock.getAsLong() : unreadSinceNanos;
     if (asleep || awaited) {
       notifyAll();
     }
@@ -191,7 +201,7 @@ public final class RecordQueue {
     }
     Record account = drops.account();
     account.assign(++lastSeq);
-    unreadSinceNanos = hasUnread() ? unreadSinceNanos : System.nanoTime();
+    unreadSinceNanos = hasUnread() ? unreadSinceNanos : clock.getAsLong();
     lifecycle.addLast(account);
     return true;
   }
@@ -284,13 +294,13 @@ public final class RecordQueue {
   public synchronized void read(long seq) {
     if (seq > readThrough) {
       readThrough = seq;
-      unreadSinceNanos = System.nanoTime();
+      unreadSinceNanos = clock.getAsLong();
     }
   }
 
   /** Whether the sidecar has unread records and has read none for {@code millis}. */
   public synchronized boolean hasStalledFor(long millis) {
-    return hasUnread() && System.nanoTime() - unreadSinceNanos >= TimeUnit.MILLISECONDS.toNanos(millis);
+    return hasUnread() && clock.getAsLong() - unreadSinceNanos >= TimeUnit.MILLISECONDS.toNanos(millis);
   }
 
   /** Waits up to {@code millis} until all records are in the pipe. */
@@ -321,7 +331,7 @@ public final class RecordQueue {
     sent.bytes = 0;
     sent.loseEvicted();
     readThrough = sent.ackedThrough;
-    unreadSinceNanos = System.nanoTime();
+    unreadSinceNanos = clock.getAsLong();
     return restoreState.records();
   }
 

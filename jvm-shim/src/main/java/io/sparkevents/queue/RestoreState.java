@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.EnumMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -25,14 +24,18 @@ public final class RestoreState {
 
   /**
    * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
-   * first.
+   * first. A list, because iterating over an EnumMap takes longer.
    */
-  private final Map<Record.Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Record.Rank.class);
+  private final List<Map<String, List<Record>>> subjects = new ArrayList<>();
 
   public RestoreState() {
     for (Record.Rank rank : Record.Rank.values()) {
-      subjects.put(rank, new LinkedHashMap<>());
+      subjects.add(new LinkedHashMap<>());
     }
+  }
+
+  private Map<String, List<Record>> of(Record.Rank rank) {
+    return subjects.get(rank.ordinal());
   }
 
   /**
@@ -76,7 +79,7 @@ public final class RestoreState {
   }
 
   private List<Record> remove(String subject) {
-    for (Map<String, List<Record>> rank : subjects.values()) {
+    for (Map<String, List<Record>> rank : subjects) {
       List<Record> known = rank.remove(subject);
       if (known != null) {
         return known;
@@ -86,12 +89,12 @@ public final class RestoreState {
   }
 
   private void put(Record.Rank rank, String subject, List<Record> records) {
-    subjects.get(rank).put(subject, records);
+    of(rank).put(subject, records);
     if (rank == Record.Rank.OVER && !records.isEmpty()) {
       trimEnded();
     }
-    int size = -subjects.get(Record.Rank.APPLICATION).size();
-    for (Map<String, List<Record>> known : subjects.values()) {
+    int size = -of(Record.Rank.APPLICATION).size();
+    for (Map<String, List<Record>> known : subjects) {
       size += known.size();
     }
     if (size > LIMIT) {
@@ -100,7 +103,7 @@ public final class RestoreState {
   }
 
   private void removeOneBeside(String subject) {
-    for (Map<String, List<Record>> rank : subjects.values()) {
+    for (Map<String, List<Record>> rank : subjects) {
       for (String eldest : rank.keySet()) {
         if (!eldest.equals(subject)) {
           rank.remove(eldest);
@@ -112,7 +115,7 @@ public final class RestoreState {
 
   /** Removes the least recently updated ended runs beyond {@link #MOST_OF_ENDED}. */
   private void trimEnded() {
-    Collection<List<Record>> ended = subjects.get(Record.Rank.OVER).values();
+    Collection<List<Record>> ended = of(Record.Rank.OVER).values();
     long size = 0;
     for (List<Record> run : ended) {
       size += sizeOf(run);
@@ -138,7 +141,7 @@ public final class RestoreState {
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();
-    subjects.values().forEach(rank -> rank.values().forEach(all::addAll));
+    subjects.forEach(rank -> rank.values().forEach(all::addAll));
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;

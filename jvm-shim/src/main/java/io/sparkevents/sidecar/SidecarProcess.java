@@ -33,7 +33,7 @@ public final class SidecarProcess {
   private static final int BUFFER_BYTES = 64 * 1024;
   /** Time for a process that has closed its output to exit, and for its last messages to arrive. */
   private static final long LAST_WORDS_MILLIS = 1_000;
-  /** Time for a killed process to exit before the caller continues. */
+  /** Time for a killed process, or a process that closes its pipes, to exit before the caller continues. */
   private static final long KILL_MILLIS = 50;
 
   private final Process process;
@@ -167,10 +167,19 @@ public final class SidecarProcess {
     Threads.untilInterrupted(() -> process.waitFor(KILL_MILLIS, TimeUnit.MILLISECONDS));
   }
 
-  /** Kills the process and waits until it has exited, so that it does not overlap with the next process. */
+  /**
+   * Kills the process and waits until it has exited, so that it does not overlap with the next process.
+   *
+   * <p>If the process exits by itself, its last messages are received first, because the kill closes its output. A lost
+   * acknowledgement would cause duplicate events.
+   */
   void end(long millis) throws InterruptedException {
+    long patience = Math.min(LAST_WORDS_MILLIS, millis);
+    if (process.waitFor(Math.min(KILL_MILLIS, millis), TimeUnit.MILLISECONDS)) {
+      reader.join(Math.max(1, patience));
+    }
     destroy();
-    awaitExit(Math.min(LAST_WORDS_MILLIS, millis));
+    awaitExit(patience);
   }
 
   /**
