@@ -38,8 +38,11 @@ public final class DropCounters {
     }
   }
 
-  /** Counts by place, then kind; not sorted by kind, because sorting would slow down the listener thread. */
-  final Map<String, Map<String, Long>> unreported = new LinkedHashMap<>();
+  /**
+   * Counts by place, then kind. Each count is an array of length 1, and the kinds are not sorted, because boxing and
+   * sorting would slow down the listener thread.
+   */
+  final Map<String, Map<String, long[]>> unreported = new LinkedHashMap<>();
   private long dueNanos = System.nanoTime();
   /** Number of all dropped records of this run. */
   long total;
@@ -50,7 +53,17 @@ public final class DropCounters {
   }
 
   private void add(String where, String kind, long number) {
-    unreported.computeIfAbsent(where, place -> new HashMap<>()).merge(kind, number, Long::sum);
+    Map<String, long[]> counts = unreported.get(where);
+    if (counts == null) {
+      counts = new HashMap<>();
+      unreported.put(where, counts);
+    }
+    long[] count = counts.get(kind);
+    if (count == null) {
+      counts.put(kind, new long[] {number});
+    } else {
+      count[0] += number;
+    }
   }
 
   /** Restores the counts of an account that was lost before a sidecar had acknowledged it. */
@@ -71,7 +84,9 @@ public final class DropCounters {
   /** Returns an {@link Account} of the unreported drops at one place, and marks these drops as reported. */
   Account account() {
     String where = unreported.keySet().iterator().next();
-    Account account = new Account(where, new TreeMap<>(unreported.remove(where)));
+    Map<String, Long> counts = new TreeMap<>();
+    unreported.remove(where).forEach((kind, count) -> counts.put(kind, count[0]));
+    Account account = new Account(where, counts);
     if (unreported.isEmpty()) {
       // If another place has unreported drops, the account of these drops is due immediately.
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
@@ -82,7 +97,7 @@ public final class DropCounters {
   /** Returns the unreported drops by kind of record. */
   Map<String, Long> unreported() {
     Map<String, Long> all = new TreeMap<>();
-    unreported.values().forEach(place -> place.forEach((kind, number) -> all.merge(kind, number, Long::sum)));
+    unreported.values().forEach(place -> place.forEach((kind, count) -> all.merge(kind, count[0], Long::sum)));
     return all;
   }
 }
