@@ -69,7 +69,7 @@ connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skip
 check: lint types spelling docs imports ## run lint, types, spelling, the documentation site and the import rule; collect all tests
 
 # Collecting all tests also caches their bytecode, which each process of `make test` would otherwise compile.
-imports: setup ## collect all tests; run the import rule
+imports: setup ## collect all tests and check the import rule
 	@mkdir -p build
 	$(call in,.venv) -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py

@@ -68,9 +68,11 @@ def _untraced() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Load all modules, then collect the tests without tracing, which would more than double the time in each process.
+    """Collect the tests without tracing, after loading all modules.
 
-    Tests with Spark do not use Hypothesis, and the environments of older Spark versions have fewer packages.
+    Tracing would more than double the time in each process of pytest-xdist. If only folders with Spark tests are
+    collected, load nothing first: these tests do not use Hypothesis, and the environments of older Spark versions lack
+    packages that some modules import.
     """
     if not collects_only_spark_folders(session.config):
         _load_all_modules()

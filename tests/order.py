@@ -92,7 +92,7 @@ def arrange(items: list[pytest.Item]) -> None:
 
 
 def collects_only_spark_folders(config: pytest.Config) -> bool:
-    """Return whether all arguments of pytest are below :data:`SPARK_FOLDERS`."""
+    """Return whether all paths that pytest collects are in :data:`SPARK_FOLDERS`."""
     folders = [_TESTS / name for name in SPARK_FOLDERS]
     paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
     return all(any(path.is_relative_to(folder) for folder in folders) for path in paths)

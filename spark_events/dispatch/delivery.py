@@ -66,8 +66,7 @@ class Delivery:
         is_durable: whether undelivered events survive the process.
         make: creates the reporter.
         selection: the settings that select the events of this reporter.
-        grace: how long a cancelled attempt may take, in seconds. A call that takes longer counts as blocking its
-            thread.
+        grace: how long a call may exceed its time limit, in seconds. After that, it counts as blocking its thread.
 
     Args:
         name: the reporter's name in the configuration.

@@ -26,8 +26,8 @@ class Running:
     Args:
         type_name: type of the reporter.
         settings: settings of the reporter, without the prefix.
-        grace: how long a cancelled attempt may take, in seconds, for tests in which a slow machine must not make an
-            attempt count as blocked.
+        grace: how long a call may exceed its time limit, in seconds. Raise it if a slow machine could make a call count
+            as blocking.
     """
 
     def __init__(self, type_name: str, settings: dict[str, str], grace: float = Delivery.grace) -> None:

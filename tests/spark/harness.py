@@ -67,7 +67,7 @@ SMALL_SPARK = {
     "spark.sql.codegen.wholeStage": "false",
     # By default, an idle streaming query polls for new data every 10 ms, which uses a fifth of a processor.
     "spark.sql.streaming.pollingDelay": "100ms",
-    # By default, Hadoop starts the program `readlink` 24 times for each micro-batch, which takes longer than the batch.
+    # Spark's default manager makes Hadoop run `readlink` 24 times per micro-batch. That takes longer than the batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         f"{_STREAMING}{'.checkpointing' if spark_version() >= (4, 1) else ''}.FileSystemBasedCheckpointFileManager"
     ),

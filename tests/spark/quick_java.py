@@ -83,6 +83,7 @@ def quick_java_home(spark_home: Path) -> Path | None:
         release.read_text(encoding="utf-8") if release.exists() else "",
         _WARM_UP.read_text(),
         _JAVA,
+        JVM_OPTIONS,
     )
     home = _ROOT / ".tools" / "java" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)

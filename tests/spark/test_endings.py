@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -85,21 +86,22 @@ def never_started(lab: Lab) -> Run:
     """Start an application that waits for executors, but whose executors cannot start.
 
     The executors' Java fails only after the application has started. Otherwise the cluster manager might end the
-    application before Spark calls any listener. Spark stops itself in a daemon thread, so the JVM begins to exit before
-    the slow listener has returned.
+    application before Spark calls any listener. Spark stops the context in a daemon thread. Meanwhile, the program
+    fails, and the JVM begins to exit before the slow listener has returned.
     """
     java = lab.folder / "failing-java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text('#!/bin/sh\nuntil grep -q RUNNING "$EVENTS"; do sleep 0.05; done\nexit 1\n', encoding="utf-8")
     java.chmod(0o755)
-    javac = ["javac", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-cp", f"{pyspark_home() / 'jars'}/*"]
+    javac = [Path(os.environ["JAVA_HOME"], "bin", "javac"), "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
     classes = lab.folder / "slow-listener"
-    subprocess.run([*javac, "-d", classes, JOBS / "SlowListener.java"], check=True)
+    path = f"{pyspark_home() / 'jars'}/*"
+    subprocess.run([*javac, "-cp", path, "-d", classes, JOBS / "SlowListener.java"], check=True)
     conf = {
         **ONE_EXECUTOR,
         "spark.extraListeners": f"SlowListener,{LINES['spark.extraListeners']}",
         "spark.driver.extraClassPath": f"{classes}:{LINES['spark.driver.extraClassPath']}",
-        "spark.cores.max": "1",  # without it, the ratio is one of no cores, and the application starts
+        "spark.cores.max": "1",  # otherwise Spark expects 0 cores and does not wait
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.executorEnv.JAVA_HOME": str(java.parent.parent),
         "spark.executorEnv.EVENTS": "{folder}/events.jsonl",

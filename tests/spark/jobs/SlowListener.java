@@ -1,7 +1,7 @@
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 
-/** Listener of a user that delays the application's end for the listeners that follow it. */
+/** User listener that delays the event of the application's end for the listeners after it. */
 public final class SlowListener extends SparkListener {
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {

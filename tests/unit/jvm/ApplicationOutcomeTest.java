@@ -62,12 +62,32 @@ final class ApplicationOutcomeTest {
     is(ending(false, "main", stop, "stop-spark-context", stop), "SPARK_STOPPED");
   }
 
+  /** The JVM's exit waits for a stop of the context, unless the stop waits for the exit. */
+  @Test
+  void stopsThatTheExitWaitsFor() {
+    String hooks = "java.lang.ApplicationShutdownHooks.runHooks java.lang.Shutdown.exit ";
+    String stop = "org.apache.spark.SparkContext.stop java.lang.Thread.run";
+    is(isStopping("main", hooks + "App.main"), false);
+    is(isStopping("main", hooks + "App.main", "stop-spark-context", stop), true);
+    is(isStopping("main", hooks + "Plugin.shutdown " + stop), false);
+    String bus = "Mine.onApplicationEnd org.apache.spark.scheduler.AsyncEventQueue.dispatch";
+    is(isStopping("main", stop, "spark-listener-group-shared", hooks + bus), false);
+  }
+
+  private static boolean isStopping(String... threads) {
+    return ApplicationOutcome.isStopping(stacks(threads).values());
+  }
+
   private static ApplicationOutcome ending(String thread, String frames) {
     return ending(false, thread, frames);
   }
 
   /** Returns the outcome for pairs of a thread's name and its frames, topmost frame first. */
   private static ApplicationOutcome ending(boolean mainThrew, String... threads) {
+    return ApplicationOutcome.of(stacks(threads), mainThrew);
+  }
+
+  private static Map<Thread, StackTraceElement[]> stacks(String... threads) {
     Map<Thread, StackTraceElement[]> seen = new LinkedHashMap<>();
     for (int i = 0; i < threads.length; i += 2) {
       ArrayDeque<StackTraceElement> stack = new ArrayDeque<>();
@@ -77,6 +97,6 @@ final class ApplicationOutcomeTest {
       }
       seen.put(new Thread(threads[i]), stack.toArray(new StackTraceElement[0]));
     }
-    return ApplicationOutcome.of(seen, mainThrew);
+    return seen;
   }
 }

@@ -104,10 +104,11 @@ final class SidecarTest {
   private static final String HASTY =
       DOUBLE.replace(
           "while read -r line; do\n",
-          "if [ \"$(wc -l < \"$0.diary\")\" = 1 ]; then\n"
+          "if [ $(wc -l < \"$0.diary\") -eq 1 ]; then\n"
               + "  read -r line\n"
-              + "  yes x | head -n 8000\n"
+              + "  yes x | head -n 2000\n"
               + "  echo '{\"kind\":\"ack\",\"through\":1,\"sequence\":1}'\n"
+              + "  echo exiting >> \"$0.diary\"\n"
               + "  exit 9\n"
               + "fi\n"
               + "while read -r line; do\n");
@@ -122,10 +123,11 @@ final class SidecarTest {
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           queue.offer(new Record("first", Record.Priority.ROUTINE, json -> {}));
-          await(script, "start\nstart\n");
+          await(script, "exiting");
+          // This record wakes the writer while the reader still parses the lines of the first run.
           queue.offer(new Record("second", Record.Priority.ROUTINE, json -> {}));
           List<String> lines = await(script, "second");
-          is(lines.size() + " " + lines.subList(0, 2), "3 [start, start]");
+          is(lines.size() + " " + lines.subList(0, 3), "4 [start, exiting, start]");
           sidecar.finish();
           is(sidecar.restarts() + " " + queue.dropped(), "1 0");
         });
@@ -279,6 +281,31 @@ final class SidecarTest {
     is(kills.availablePermits() + " " + logged.size(), "0 1");
     is(logged.get(0).startsWith("WARN spark-events: the sidecar read no record for 60 ms"), true);
     is(logged.get(0).contains(" while 1 are queued"), true);
+  }
+
+  /** An error while a stalled sidecar is killed does not end the monitor. */
+  @Test
+  void theMonitorContinuesAfterAnError() throws Exception {
+    Semaphore kills = new Semaphore(0);
+    RecordQueue queue = new RecordQueue(10);
+    queue.offer(RecordQueueTest.routine());
+    StallMonitor monitor = new StallMonitor(queue, 60);
+    List<String> logged =
+        Checks.logged(
+            Sidecar.class,
+            () -> {
+              monitor.watch(
+                  () -> {
+                    kills.release();
+                    throw new OutOfMemoryError("for a moment");
+                  });
+              monitor.start();
+              is(kills.tryAcquire(60, TimeUnit.SECONDS), true);
+              monitor.watch(kills::release);
+              is(kills.tryAcquire(60, TimeUnit.SECONDS), true);
+              monitor.stop();
+            });
+    is(logged.size(), 2);
   }
 
   /** After a pause of the whole JVM, the reading thread may handle waiting messages before the sidecar is killed. */

@@ -1,6 +1,7 @@
 package io.sparkevents.listener;
 
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -62,6 +63,8 @@ public enum ApplicationOutcome {
   /** Package of the cluster managers' backends. Some backends stop the context in their own threads. */
   private static final String BACKENDS = "org.apache.spark.scheduler.cluster.";
 
+  private static final String HOOKS = "java.lang.ApplicationShutdownHooks";
+
   private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
 
   private static final Pattern LANGUAGE = Pattern.compile("(javax?|jdk|(com\\.)?sun|scala)\\.");
@@ -72,9 +75,19 @@ public enum ApplicationOutcome {
     return of(Thread.getAllStackTraces(), mainThrew);
   }
 
-  /** Returns whether a thread of this JVM is stopping a SparkContext. */
+  /** Returns whether a thread of this JVM is in {@code SparkContext.stop} and may leave it while the JVM exits. */
   public static boolean isStopping() {
-    return Thread.getAllStackTraces().values().stream().anyMatch(stack -> has(stack, CONTEXT, "stop"));
+    return isStopping(Thread.getAllStackTraces().values());
+  }
+
+  public static boolean isStopping(Collection<StackTraceElement[]> stacks) {
+    // A stop does not end before the JVM if it waits for the thread that runs the shutdown hooks: the stop's own thread,
+    // or the thread of a listener.
+    boolean waitsForExit =
+        stacks.stream()
+            .filter(stack -> has(stack, HOOKS, "runHooks"))
+            .anyMatch(stack -> has(stack, CONTEXT, "stop") || has(stack, "org.apache.spark.scheduler.AsyncEventQueue"));
+    return !waitsForExit && stacks.stream().anyMatch(stack -> has(stack, CONTEXT, "stop"));
   }
 
   /** Returns whether a Python process, such as a plain {@code python app.py}, started this JVM as its gateway. */
@@ -105,7 +118,7 @@ public enum ApplicationOutcome {
         return signal(thread);
       }
       onYarn |= has(stack, MASTER);
-      if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
+      if (has(stack, HOOKS, "runHooks")) {
         shutdown = shutdown(stack, mainThrew);
       } else if (has(stack, CONTEXT, "stop") && !has(stack, "ShutdownHook") && !isBySpark(stop)) {
         stop = stop(thread, stack);
@@ -194,7 +207,7 @@ public enum ApplicationOutcome {
   /** Returns the frame that called {@code System.exit}, or null; call this method while the shutdown hooks run. */
   static StackTraceElement exitCaller() {
     for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
-      if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
+      if (has(stack, HOOKS, "runHooks")) {
         return caller(stack);
       }
     }

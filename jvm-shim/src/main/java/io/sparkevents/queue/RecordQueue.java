@@ -74,7 +74,7 @@ public final class RecordQueue {
 
   /**
    * @param mostBytes limit for the sent records, in bytes; the limit for waiting records is twice that
-   * @param clock monotonic time in nanoseconds
+   * @param clock monotonic time for the stall check, in nanoseconds
    */
   public RecordQueue(int capacity, long mostBytes, LongSupplier clock) {
     this.capacity = capacity;

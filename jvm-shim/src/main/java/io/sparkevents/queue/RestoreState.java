@@ -24,7 +24,7 @@ public final class RestoreState {
 
   /**
    * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
-   * first. A list, because iterating over an EnumMap takes longer.
+   * first. Indexed by the rank's ordinal. This is a list, because iterating over an EnumMap takes longer.
    */
   private final List<Map<String, List<Record>>> subjects = new ArrayList<>();
 

@@ -30,7 +30,7 @@ public final class Connection extends RecordSink {
 
   /** Key under which Spark stores the application's id as soon as it is known. */
   private static final String APPLICATION = "spark.app.id";
-  /** Interval between two looks at the threads while the context stops and the JVM exits. */
+  /** Interval at which the exit hook inspects the threads for a running stop, in milliseconds. */
   private static final long STOP_POLL_MILLIS = 20;
 
   static {
@@ -252,28 +252,41 @@ public final class Connection extends RecordSink {
    * full. The sidecar still delivers the records that are in the pipe.
    */
   private void jvmExits() {
-    ApplicationEnd end = provisional.getAndSet(null);
-    if (end != null) {
-      close(end.atExit());
+    if (closeHeldEnd()) {
       return;
     }
     sidecar.reportDrops();
     queue.offer(ApplicationRecords.jvmShutdown());
-    Threads.untilInterrupted(this::awaitLastRecords);
+    Threads.untilInterrupted(this::awaitStop);
+    // While this hook waited, the end may have been held.
+    closeHeldEnd();
+  }
+
+  /** Sends the held end with the evidence of the JVM's exit; returns false if no end is held. */
+  private boolean closeHeldEnd() {
+    ApplicationEnd end = provisional.getAndSet(null);
+    if (end == null) {
+      return false;
+    }
+    close(end.atExit());
+    return true;
   }
 
   /**
-   * Waits until the sidecar can read all records, and until a stop of the context in another thread has ended.
+   * Waits, within the shutdown timeout, until no thread is in SparkContext.stop and the records are in the pipe.
    *
-   * <p>Spark stops itself in a daemon thread. The JVM does not wait for daemon threads, so without this method it may
-   * exit before Spark reports the application's end.
+   * <p>Spark stops itself in a daemon thread, and the JVM does not wait for daemon threads. Without this wait, the JVM
+   * may exit before Spark reports the application's end.
    */
-  private void awaitLastRecords() throws InterruptedException {
+  private void awaitStop() throws InterruptedException {
     Deadline deadline = new Deadline();
     deadline.setAfter(settings.shutdownTimeoutMillis);
-    queue.awaitWritten(deadline.millisLeft());
-    while (!queue.isClosed() && ApplicationOutcome.isStopping() && !deadline.hasPassed()) {
+    while (provisional.get() == null
+        && !queue.isClosed()
+        && ApplicationOutcome.isStopping()
+        && !deadline.hasPassed()) {
       Thread.sleep(STOP_POLL_MILLIS);
     }
+    queue.awaitWritten(deadline.millisLeft());
   }
 }

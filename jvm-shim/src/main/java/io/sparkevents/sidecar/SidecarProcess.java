@@ -1,5 +1,6 @@
 package io.sparkevents.sidecar;
 
+import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
 import java.io.BufferedOutputStream;
@@ -33,7 +34,7 @@ public final class SidecarProcess {
   private static final int BUFFER_BYTES = 64 * 1024;
   /** Time for a process that has closed its output to exit, and for its last messages to arrive. */
   private static final long LAST_WORDS_MILLIS = 1_000;
-  /** Time for a killed process, or a process that closes its pipes, to exit before the caller continues. */
+  /** Time for a process to exit, before and after the kill, until the caller continues. */
   private static final long KILL_MILLIS = 50;
 
   private final Process process;
@@ -170,16 +171,21 @@ public final class SidecarProcess {
   /**
    * Kills the process and waits until it has exited, so that it does not overlap with the next process.
    *
-   * <p>If the process exits by itself, its last messages are received first, because the kill closes its output. A lost
-   * acknowledgement would cause duplicate events.
+   * <p>Waits briefly for the process to exit by itself and for its last messages: the kill closes its output, and a
+   * lost acknowledgement would cause duplicate events.
+   *
+   * @param millis limit for all waits together, except the wait for the kill
    */
   void end(long millis) throws InterruptedException {
-    long patience = Math.min(LAST_WORDS_MILLIS, millis);
+    Deadline deadline = new Deadline();
+    deadline.setAfter(Math.min(LAST_WORDS_MILLIS, millis));
     if (process.waitFor(Math.min(KILL_MILLIS, millis), TimeUnit.MILLISECONDS)) {
-      reader.join(Math.max(1, patience));
+      reader.join(Math.max(1, deadline.millisLeft()));
     }
     destroy();
-    awaitExit(patience);
+    if (process.waitFor(deadline.millisLeft(), TimeUnit.MILLISECONDS)) {
+      reader.join(Math.max(1, deadline.millisLeft()));
+    }
   }
 
   /**

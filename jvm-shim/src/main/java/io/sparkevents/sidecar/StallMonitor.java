@@ -44,7 +44,7 @@ public final class StallMonitor {
 
   public void start() {
     try {
-      timer.scheduleWithFixedDelay(this::look, periodMillis, periodMillis, TimeUnit.MILLISECONDS);
+      timer.scheduleWithFixedDelay(this::lookAndContinue, periodMillis, periodMillis, TimeUnit.MILLISECONDS);
     } catch (Throwable noThread) {
       LOG.warn(
           "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
@@ -59,6 +59,14 @@ public final class StallMonitor {
   /** Watches the sidecar that {@code kill} kills; null stops watching. */
   public void watch(Runnable kill) {
     this.kill = kill;
+  }
+
+  private void lookAndContinue() {
+    try {
+      look();
+    } catch (Throwable defect) {
+      // Memory is low, or an appender throws. An exception would end the timer, and later stalls would go unnoticed.
+    }
   }
 
   /**
