@@ -93,7 +93,7 @@ def never_started(lab: Lab) -> Run:
     java.parent.mkdir(parents=True)
     java.write_text('#!/bin/sh\nuntil grep -q RUNNING "$EVENTS"; do sleep 0.05; done\nexit 1\n', encoding="utf-8")
     java.chmod(0o755)
-    javac = [Path(os.environ["JAVA_HOME"], "bin", "javac"), "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
+    javac: list[str | Path] = [Path(os.environ["JAVA_HOME"], "bin", "javac"), "-J-XX:TieredStopAtLevel=1"]
     classes = lab.folder / "slow-listener"
     path = f"{pyspark_home() / 'jars'}/*"
     subprocess.run([*javac, "-cp", path, "-d", classes, JOBS / "SlowListener.java"], check=True)
