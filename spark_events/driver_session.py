@@ -129,7 +129,6 @@ class DriverSession:
         self._first: list[bytes] = []
         self._last_record = 0
         self._reported_read = 0
-        self._held: int | None = None
         # The translator's timers are paused until this time, in seconds of ``time.monotonic``.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
@@ -186,6 +185,7 @@ class DriverSession:
         self._queue_size = plans.dispatcher.queue_size
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(plans.translation, first, misses_records=hello.dropped > 0)
+        self._translator.load_memory(hello.memory)
         self._acknowledgements = Acknowledgements(self._messages, first, self._queue_size)
         self._max_weight = max(1, min(_MAX_WEIGHT, self._queue_size // 2))
         self._slice = max(1, min(_SLICE, self._queue_size // 4))
@@ -246,15 +246,6 @@ class DriverSession:
     def _hooks(self) -> Hooks:
         return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
-    @property
-    def _record_number(self) -> int:
-        """Record number for events that no record causes, such as a timer's events.
-
-        While events are held, this is the number of the oldest record with a held event, because the numbers in a
-        mailbox must not decrease.
-        """
-        return self._translator.held_record or self._last_record
-
     def _patience(self) -> float | None:
         """Return the seconds until the translator's next timer; None if no timer is set."""
         deadline = self._translator.next_deadline
@@ -266,7 +257,6 @@ class DriverSession:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
         if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
-            record = self._record_number
             try:
                 events = self._translator.tick(now)
             except Exception:
@@ -274,7 +264,7 @@ class DriverSession:
                 self._defect(None)
                 self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
                 events = []
-            self._dispatch([Entry(record, event) for event in events])
+            self._dispatch([Entry(self._last_record, event) for event in events])
             question = self._translator.deadlines.take_question()
             if question is not None:
                 self._messages.send("inspect", **question)
@@ -287,7 +277,8 @@ class DriverSession:
     def _follow_up(self) -> None:
         """Report lost earlier runs; if this run has ended, record that it has ended."""
         while self._lost_before:
-            self._dispatch([Entry(self._record_number, self._lost_before.popleft())])
+            lost = self._translator.predecessor_lost(self._lost_before.popleft())
+            self._dispatch([Entry(self._last_record, lost)])
         if self._translator.application_is_over:
             self._predecessors.end()
 
@@ -303,11 +294,10 @@ class DriverSession:
                     continue
                 record = special
             number = record.seq
-            oldest = translator.held_record or number
             weight = 1 if len(line) < WEIGHT_BYTES else min(weight_for(len(line)), self._max_weight)
             try:
-                for event in translator.translate(record, oldest):
-                    entries.append(Entry(oldest if oldest < number else number, event, weight))
+                for event in translator.translate(record):
+                    entries.append(Entry(number, event, weight))
             except Exception:
                 # Catch every error: a defect in the translation must cost at most one record, not all events of the
                 # application.
@@ -346,14 +336,11 @@ class DriverSession:
             self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
-        # A held event's record must not be acknowledged: set a new hold before the record counts as dispatched, and
-        # remove the hold only after the event is in the mailboxes.
-        held = self._translator.held_record
-        if held is not None and self._held is None:
-            self._acknowledgements.hold(held)
+        memory = self._translator.take_memory()
+        if memory is not None:
+            # Send the memory before the acknowledgement of the records that caused it.
+            self._messages.send("remember", memory=memory)
         self._pipeline.dispatcher.dispatch(entries, self._last_record)
-        self._held = held
-        self._acknowledgements.hold(held)
         # Acknowledge here too. Otherwise only reporters would trigger acknowledgements, and a hanging reporter never
         # does.
         self._acknowledge()
@@ -426,8 +413,6 @@ class DriverSession:
         else:
             patience = self._pipeline.plans.config.shutdown_timeout
             self._report_loss()
-        record = self._record_number
-        self._dispatch([Entry(record, event) for event in self._translator.decide()])
         self._follow_up()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
@@ -439,9 +424,7 @@ class DriverSession:
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         counters = with_those_before(dispatcher.counters(), self._before)
         report = final_report(counters, self._lost_records(), time.time_ns() // 1_000_000)
-        dispatcher.dispatch(
-            [Entry(self._record_number, event) for event in self._translator.emit(report)], self._last_record
-        )
+        dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
         if _METRICS in settled:
             # The last export of metrics includes the delivery of the final report.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
@@ -490,8 +473,7 @@ class DriverSession:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
-            record = self._record_number
-            self._dispatch([Entry(record, event) for event in self._translator.emit(reporter_status(*change))])
+            self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])
         return bool(changes)
 
     def _report_loss(self) -> None:
@@ -502,6 +484,5 @@ class DriverSession:
                 "the driver closed the pipe but is still running; further events of this application are not reported"
             )
             return
-        record = self._record_number
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
-        self._pipeline.dispatcher.dispatch([Entry(record, event) for event in events], 0)
+        self._pipeline.dispatcher.dispatch([Entry(self._last_record, event) for event in events], 0)

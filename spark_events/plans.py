@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -162,11 +162,6 @@ def read(
                 prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured reporters: {known}"
             )
     translation = read_translation(settings)
-    chosen_plans = [plan for name, plan in plans.items() if name in active]
-    if dispatcher_config is not None and _is_awaited_by_spark(dispatcher_config, chosen_plans):
-        # Do not hold events: Spark's listener thread would wait until the severity is known.
-        at_once = dataclasses.replace(translation.incident, settle=0.0)
-        translation = dataclasses.replace(translation, incident=at_once)
     problems = {
         name: found
         for name in dict.fromkeys([*configured, *active])
@@ -185,10 +180,6 @@ def read(
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)
     return PipelinePlan(config, dispatcher_config, translation, chosen, disabled)
-
-
-def _is_awaited_by_spark(dispatcher: DispatcherConfig, plans: Iterable[ReporterPlan]) -> bool:
-    return dispatcher.type == "sync" or any(plan.delivery.guarantee == "guaranteed" for plan in plans)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:

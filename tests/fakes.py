@@ -19,8 +19,6 @@ import psutil
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.bridge.records import decode
 from spark_events.dispatch.telemetry import DeliveryCounters
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.incidents.config import IncidentConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
@@ -185,8 +183,6 @@ class PrintingReporter(Reporter):
 # --- records, as the shim writes them -----------------------------------------------------------
 
 START = 1_795_263_269_000
-#: With a settle time of 0, no failure event is held back, as with a guaranteed reporter.
-AT_ONCE = TranslateConfig(incident=IncidentConfig(settle=0.0))
 
 
 def application_start(**changes: Any) -> dict[str, Any]:

@@ -51,13 +51,7 @@ class Acknowledgements:
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
         self._sent_sequence = next_sequence
-        self._held: int | None = None
         self._acknowledged = self._answered = 0
-
-    def hold(self, record: int | None) -> None:
-        """Acknowledge only records before this one, whose event is held; None: no limit."""
-        with self._lock:
-            self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
         """Record that a record has been translated, and the number of the next event.
@@ -88,14 +82,10 @@ class Acknowledgements:
 
         Args:
             progress: returns the last record up to which all events are settled or on disk, and the last record up to
-                which a waiting driver has received all answers. Records from the held record on are not acknowledged.
+                which a waiting driver has received all answers.
         """
         with self._lock:
-            # Call ``progress`` under the lock; otherwise a held record could be released in between and count as
-            # complete.
             through, answered = progress()
-            if self._held is not None:
-                through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
             if through > self._acknowledged:

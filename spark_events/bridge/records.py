@@ -64,7 +64,8 @@ class Hello(_Line, frozen=True, kw_only=True):
     The line contains the protocol, the settings, the application's name, the driver's process and the state of the
     earlier sidecars. ``version`` is the version of the jar; empty if the shim does not run from a jar. ``sequence`` is
     the number of the first event. ``before`` contains the earlier sidecars' counters and circuit breaker states.
-    ``dropped`` is the number of records that were dropped earlier.
+    ``dropped`` is the number of records that were dropped earlier. ``memory`` is the last memory that an earlier sidecar
+    sent.
     """
 
     protocol: int
@@ -75,6 +76,7 @@ class Hello(_Line, frozen=True, kw_only=True):
     driver: int = 0
     before: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     dropped: int = 0
+    memory: str = ""
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):
@@ -175,11 +177,15 @@ class JvmShutdown(_Line, frozen=True, kw_only=True):
 
 
 class JobStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerJobStart`` with the properties that identify the job's origin."""
+    """``SparkListenerJobStart`` with the properties that identify the job's origin.
+
+    ``stages`` contains the ids of the job's stages, at most 1,000.
+    """
 
     job_id: int
     time: int
     properties: dict[str, str] = msgspec.field(default_factory=dict)
+    stages: list[int] = msgspec.field(default_factory=list)
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):

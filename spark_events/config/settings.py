@@ -130,6 +130,11 @@ class Settings:
         below = (secrets for key, secrets in self._confided.items() if key.startswith(f"{prefix}."))
         return Confidence({secret: shown for secrets in below for secret, shown in secrets.items()})
 
+    def retire(self, key: str) -> bool:
+        """Accept a key that no longer has an effect; return whether it is set, so that the caller can warn."""
+        self._known.add(key)
+        return key in self._settings
+
     def ignore_below(self, prefix: str) -> None:
         """Do not report keys below ``prefix`` as unknown; another problem already covers them."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))

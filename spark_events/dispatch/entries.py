@@ -23,8 +23,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event in transit to the reporters.
 
     Attributes:
-        record: the number of the event's record or, while events are held, of the oldest record with a held event; 0
-            without a driver session.
+        record: the number of the event's record, or of the last record before an event without one; 0 without a driver
+            session.
         event: the event.
         weight: the units of a mailbox's capacity that the event uses; more than 1 for a large event.
         at: the creation time of the entry, in nanoseconds of ``time.monotonic_ns``.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, present
+from spark_events.translate.draft import Draft, lasting, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failure_classes import UNKNOWN
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
-from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
+from spark_events.translate.queries import Run
 from spark_events.translate.status import Status
 from spark_events.translate.user_code import UserCode
 
@@ -19,6 +21,12 @@ __all__ = ["Applications", "named"]
 
 #: Maximum number of running queries and jobs that the body of an event names.
 _MOST_NAMED = 10
+#: If nothing else is known about a failed application, it ended because of a failed query only if it ended within this
+#: time after the query, in milliseconds.
+_SOON_AFTER = 10_000
+#: Tolerance for an application's end that Spark dates before the query's, in milliseconds: Spark reports queries late
+#: while its listener bus has a backlog.
+_BACKLOG = 60_000
 
 # Status and message for each kind of termination that the shim detects. FINISHED and FAILED require a known outcome.
 _ENDINGS = {
@@ -44,7 +52,8 @@ _ENDINGS = {
 }
 # Kinds of termination for which exit code 0 from Spark is reliable.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
-_SEVERITIES = {"FAILED": Severity.ERROR, "CANCELLED": Severity.WARN}
+# Outcomes that a standing failure makes doubtful if the exit code is unknown.
+_DOUBTFUL = ("FINISHED", "ENDED")
 _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 
@@ -85,8 +94,16 @@ _PARENT = {
 }
 
 
+_NO_TAGS: Mapping[str, AttributeValue] = {}
+
+
 class Applications:
     """The status of the driver's application.
+
+    Args:
+        diagnostics: analyses exceptions.
+        last_failure: the failure that stands.
+        tags: environment and tags, which are attributes of all events.
 
     Attributes:
         name: the application's name, as used in event bodies.
@@ -96,10 +113,13 @@ class Applications:
         status: the application's status.
     """
 
-    def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
+    def __init__(
+        self, diagnostics: Diagnostics, last_failure: LastFailure, tags: Mapping[str, AttributeValue] = _NO_TAGS
+    ) -> None:
         self.illegal = 0
         self._last_failure = last_failure
         self._diagnostics = diagnostics
+        self._tags = tags
         self.scope_variables: dict[str, AttributeValue] = {}
         self.identity = _identity(None, None)
         self.name = "?"
@@ -111,7 +131,7 @@ class Applications:
         self.name = app_id
         self.prefix = f"{app_id}: "
         self.identity = _identity(app_id, attempt_id)
-        self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
+        self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id, **self._tags})
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
         """Report the start, and add the application's attributes to all later events."""
@@ -131,41 +151,35 @@ class Applications:
                 "spark.user": record.user,
                 "spark.version": record.spark_version or None,
                 "host.name": record.host or None,
+                **self._tags,
             }
         )
         parent: dict[str, AttributeValue | None] = {name: record.links.get(link) for link, name in _PARENT.items()}
         yield _change(None, "RUNNING", record.time, f"Application '{self.name}' started", Severity.INFO, parent)
 
-    def ended(
-        self,
-        record: ApplicationEnd,
-        failed_queries: Sequence[str],
-        running: Sequence[str],
-        failed_job: int | None,
-    ) -> Iterator[Draft]:
+    def ended(self, record: ApplicationEnd, failed: Sequence[Run], running: Sequence[str]) -> Iterator[Draft]:
         """Report that the application has ended; the status is ENDED if the outcome is unknown.
 
         Args:
             record: the termination that the shim detected.
-            failed_queries: titles of the queries whose latest run failed.
+            failed: the failed runs of queries, the latest first.
             running: the queries and jobs that still run. Spark cancels them after its last callback, so the last event
                 of the application names them.
-            failed_job: the last job, if it failed.
         """
         old, (new, how) = self.status.value, _outcome(record)
+        evidence = self._evidence(record)
+        before = self._last_failure.standing
+        if before is None and record.shell_error and evidence is not None:
+            before = StandingFailure("the last statement", "the last statement failed", evidence, record.time)
+        is_doubtful = new in _DOUBTFUL and before is not None and not _is_known(record)
+        if is_doubtful:
+            new, how = "ENDED", "ended" if new == "FINISHED" else how.removesuffix("; its outcome is unknown")
         if not self.status.become(new):
             self.illegal += 1
             return
-        hints = [f"query '{name}' failed" for name in failed_queries]
-        if failed_job is not None:
-            hints.append(f"job {failed_job} failed")
-        sentence, diagnosis = self._reason(record)
-        known = self._last_failure
-        if sentence is not None and not (sentence == known.sentence and f"{known.title} failed" in hints):
-            hints.append(f"{sentence}{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
-        body = f"Application '{self.name}' {how}{_while(running)}"
-        if hints:
-            body += f" ({', '.join(hints)})"
+        hints = [f"query '{run.title}' failed" for run in failed if run.status.value == "FAILED"]
+        if before is not None and before.run_id is None:
+            hints.append(before.sentence)
         details: dict[str, AttributeValue | None] = {
             "spark.app.end_reason": record.ending,
             "spark.app.exit_code": _exit_code(record),
@@ -173,45 +187,78 @@ class Applications:
             "spark.app.exit_caller": record.exit_caller,
             "spark.app.outcome_hint": "; ".join(hints) or None,
         }
-        severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)
+        body = f"Application '{self.name}' {how}{_while(running)}"
+        if hints:
+            body += f" ({', '.join(hints)})"
+        query = self._failed_query(record, evidence, failed, running) if new == "FAILED" else None
+        if query is not None:
+            details |= query.scope_variables
+        severity = Severity.WARN if new == "CANCELLED" or record.ending == "PYTHON_DIED" else Severity.INFO
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
-            details = {
-                "error.type": record.ending,
-                "failure.fingerprint": fingerprint(record.ending, "", None),
-                "failure.class": UNKNOWN,
-                **details,
-                **(diagnosis.attributes if diagnosis else {}),
-            }
-            body = self._failure_body(record, how, sentence, diagnosis)
-            yield failure("application", (), body, Severity.ERROR, record.time, details)
+            yield self._failure(record, how, evidence, query, details)
+        elif is_doubtful:
+            how = how if record.ending == "PYTHON_DIED" else "ended"
+            yield from _doubt(before, record.time, how, details)
 
-    def _failure_body(self, record: ApplicationEnd, how: str, sentence: str | None, diagnosis: Diagnosis | None) -> str:
-        """Describe the failure and its cause, or how the program ended if nothing failed."""
-        if diagnosis is None:
-            return f"Application {how}"
-        if sentence is None:
-            before = self._last_failure
-            if before.diagnosis is None or before.explains(diagnosis):
-                return f"Application {how}: {diagnosis.summary}"
-            # The exception that ended the program often hides the cause, an earlier failure in Spark.
-            return f"Application {how}: {diagnosis.summary} (after {before.sentence}: {before.diagnosis.summary})"
-        code = _exit_code(record)
-        return f"Application failed{f' with exit code {code}' if code else ''}: {sentence}: {diagnosis.summary}"
+    def _failure(
+        self,
+        record: ApplicationEnd,
+        how: str,
+        evidence: Diagnosis | None,
+        query: Run | None,
+        details: dict[str, AttributeValue | None],
+    ) -> Draft:
+        """Return the event of a failed application: an alarm, unless the failure of its query is the alarm."""
+        before = self._last_failure.standing
+        if query is not None and query.failure is not None:
+            word = "after" if evidence is None else "because"
+            found = query.failure.diagnosis.attributes
+            body = f"Application {how} {word} {query.failure.sentence}: {query.failure.diagnosis.summary}"
+            return failure("application", (), body, Severity.INFO, record.time, {**details, **found})
+        if evidence is not None:
+            body = f"Application {how}: {evidence.summary}"
+            if before is not None and same_cause(before.diagnosis.root_cause, evidence.root_cause):
+                body = f"Application {how}: {before.sentence}: {evidence.summary}"
+            elif before is not None:
+                body += f" (after {before.sentence}: {before.diagnosis.summary})"
+            return failure("application", (), body, Severity.ERROR, record.time, {**details, **evidence.attributes})
+        body = f"Application {how}{': cause unknown' if _exit_code(record) else ''}"
+        details |= {"error.type": record.ending, "failure.class": UNKNOWN}
+        details["failure.fingerprint"] = fingerprint(record.ending, "", None)
+        if before is not None:
+            earlier = lasting(max(0, record.time - before.at))
+            body += f"; last failure before: {before.title}, {earlier} earlier: {before.diagnosis.summary}"
+            details |= _preceding(before, record.time)
+        return failure("application", (), body, Severity.ERROR, record.time, details)
 
-    def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
-        """Return a clause that names the failed work, and the diagnosis of the failure; either may be None.
-
-        A failure in the record of the application's end takes precedence over the last earlier failure.
-        """
+    def _evidence(self, record: ApplicationEnd) -> Diagnosis | None:
+        """Return the analysis of the exception that ended the program; None if it is unknown."""
         if record.failure is not None:
-            return None, self._diagnostics.of(record.failure)
-        known = self._last_failure
+            return self._last_failure.named_alike(self._diagnostics.of(record.failure))
         if record.shell_error and record.exit_code != 0:
-            diagnosis = self._diagnostics.of_text(record.shell_error.strip())
-            if not known.explains(diagnosis):
-                return "the last statement failed", diagnosis
-        return known.sentence or None, known.diagnosis
+            return self._last_failure.named_alike(self._diagnostics.of_text(record.shell_error.strip()))
+        return None
+
+    def _failed_query(
+        self, record: ApplicationEnd, evidence: Diagnosis | None, failed: Sequence[Run], running: Sequence[str]
+    ) -> Run | None:
+        """Return the query whose failure ended the application; None if there is none, or if it is unknown.
+
+        Without other evidence, it is the query that was the last thing running, if the application ended soon after it.
+        """
+        if evidence is not None:
+            trace = str(evidence.attributes.get("exception.stacktrace", ""))
+            for run in failed:
+                cause = "" if run.failure is None else run.failure.diagnosis.root_cause
+                if run.run_id in trace or same_cause(cause, evidence.root_cause):
+                    return run
+            return None
+        before = self._last_failure.standing
+        if before is None or before.run_id is None or running:
+            return None
+        is_soon = -_BACKLOG <= record.time - before.at <= _SOON_AFTER
+        return next((run for run in failed if run.run_id == before.run_id), None) if is_soon else None
 
     def lost(self, at: int, orderly: bool, running: Sequence[str], how: str) -> Iterator[Draft]:
         """Report a driver that exited without a record of its exit: ENDED after a JVM shutdown, else LOST."""
@@ -220,12 +267,50 @@ class Applications:
             return
         if orderly:
             body = f"Application '{self.name}' ended with its JVM; its outcome is unknown"
-            yield _change(old, "ENDED", at, body, Severity.INFO, {"spark.app.end_reason": "JVM_SHUTDOWN"})
+            details: dict[str, AttributeValue | None] = {"spark.app.end_reason": "JVM_SHUTDOWN"}
+            yield _change(old, "ENDED", at, body, Severity.INFO, details)
+            yield from _doubt(self._last_failure.standing, at, "ended", details)
             return
-        body, known = f"Application '{self.name}' is lost: {how}{_while(running)}", self._last_failure
-        if known.diagnosis is not None:
-            body += f" (before that, {known.sentence}: {known.diagnosis.summary})"
+        body, before = f"Application '{self.name}' is lost: {how}{_while(running)}", self._last_failure.standing
+        if before is not None:
+            body += f" (before that, {before.sentence}: {before.diagnosis.summary})"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
+
+    def event_id(self, name: str, key: tuple[str | int, ...]) -> str:
+        """Return the id of the application's event with a name and a key; the same in a live run and in a replay."""
+        text = "\x1f".join((self.identity, name, *map(str, key)))
+        return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _is_known(record: ApplicationEnd) -> bool:
+    """Return whether the exit code is known, or the main method is known to have returned."""
+    return _exit_code(record) is not None or record.ending == "RETURNED"
+
+
+def _doubt(
+    before: StandingFailure | None, at: int, how: str, details: Mapping[str, AttributeValue | None]
+) -> Iterator[Draft]:
+    """Report an end with an unknown outcome after a failure that stands."""
+    # A failed query is an alarm already; nothing else reports a failed job.
+    if before is not None and before.run_id is None:
+        work = next(work for work in ("SQL execution", "statement", "job") if work in before.title)
+        body = f"Application {how} after its last {work} failed: {before.diagnosis.summary}; exit code unknown"
+        about = {"error.type": details["spark.app.end_reason"], "failure.class": UNKNOWN, **_preceding(before, at)}
+        yield failure("application", (), body, Severity.ERROR, at, {**details, **about})
+
+
+def _preceding(failed: StandingFailure, at: int) -> dict[str, AttributeValue | None]:
+    """Return attributes of the failure that preceded the end; whether it caused the end is unknown."""
+    found = failed.diagnosis.attributes
+    return {
+        "failure.fingerprint": found.get("failure.fingerprint"),
+        "failure.preceding.work": failed.title,
+        "failure.preceding.error_type": failed.diagnosis.error_type,
+        "failure.preceding.root_cause": found.get("failure.root_cause"),
+        "failure.preceding.location": found.get("failure.location"),
+        "failure.preceding.class": found.get("failure.class"),
+        "failure.preceding.seconds": max(0, at - failed.at) / 1000,
+    }
 
 
 def named(body: str, prefix: str) -> str:

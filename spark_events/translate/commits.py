@@ -44,16 +44,15 @@ class Commits:
         self._config = config
         self._interval = round(config.min_interval * 1000)
         self._quiet_until = 0
-        self._held: Draft | None = None
-        self.held_record: int | None = None
+        self._merging: Draft | None = None
 
     @property
     def next_deadline(self) -> int | None:
-        """Time at which the held event must be reported, in milliseconds since the epoch."""
-        return None if self._held is None else self._quiet_until
+        """Time at which the merged event must be reported, in milliseconds since the epoch."""
+        return None if self._merging is None else self._quiet_until
 
     def progress(self, record: QueryProgress, at: int) -> Iterator[Draft]:
-        """Yield the event of this commit and of the commits held so far, or hold this commit too.
+        """Yield the event of this commit and of the commits merged so far, or merge this commit too.
 
         Args:
             record: a progress report for which :func:`is_commit` is true.
@@ -69,8 +68,7 @@ class Commits:
         if draft.severity is Severity.WARN:
             # Report a slow batch in its own event; a merged event would not show which batch was slow.
             yield from self.flush()
-        self._held = draft if self._held is None else _merged(self._held, draft)
-        self.held_record = self.held_record or record.seq
+        self._merging = draft if self._merging is None else _merged(self._merging, draft)
         # A longer wait shows that the driver's clock was set back. Report immediately instead of waiting for the old
         # time.
         wait = self._quiet_until - at
@@ -78,18 +76,18 @@ class Commits:
             yield from self.flush()
 
     def idle(self, at: int) -> Iterator[Draft]:
-        """Report the held event if the clock was set back, according to the time of this idle trigger."""
+        """Report the merged event if the clock was set back, according to the time of this idle trigger."""
         if self._quiet_until - at > self._interval:
-            # The held event's deadline was computed before the clock was set back.
+            # The merged event's deadline was computed before the clock was set back.
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Report the held event if its deadline has passed, or unconditionally if ``now`` is None."""
-        if self._held is not None and (now is None or now >= self._quiet_until):
-            held, self._held, self.held_record = self._held, None, None
-            reported = held.observed_ts_millis if now is None else self._quiet_until
+        """Report the merged event if its deadline has passed, or unconditionally if ``now`` is None."""
+        if self._merging is not None and (now is None or now >= self._quiet_until):
+            merged, self._merging = self._merging, None
+            reported = merged.observed_ts_millis if now is None else self._quiet_until
             self._quiet_until = reported + self._interval
-            yield held
+            yield merged
 
 
 def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None) -> Draft:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
 from spark_events.loading import load
 from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
-from spark_events.translate.incidents.config import IncidentConfig, LinkConfig
+from spark_events.translate.incidents.config import AlarmConfig, IdentityConfig, LinkConfig, read_identity
 from spark_events.translate.summaries.config import SummaryConfig
+
+_LOG = logging.getLogger(__name__)
+#: Keys of earlier versions that have no effect, and the reason.
+_RETIRED = {
+    "events.incident.settle": "alarms are decided at once, from facts; remove the key",
+}
 
 __all__ = ["BatchCommitConfig", "FailureConfig", "TranslateConfig", "WatermarkConfig", "read"]
 
@@ -132,7 +139,8 @@ class TranslateConfig:
     failure: FailureConfig = dataclasses.field(default_factory=FailureConfig)
     executor: ExecutorConfig = dataclasses.field(default_factory=ExecutorConfig)
     deadline: DeadlineConfig = dataclasses.field(default_factory=DeadlineConfig)
-    incident: IncidentConfig = dataclasses.field(default_factory=IncidentConfig)
+    alarms: AlarmConfig = dataclasses.field(default_factory=AlarmConfig)
+    identity: IdentityConfig = dataclasses.field(default_factory=IdentityConfig)
     link: LinkConfig = dataclasses.field(default_factory=LinkConfig)
     summary: SummaryConfig = dataclasses.field(default_factory=SummaryConfig)
 
@@ -143,7 +151,7 @@ SECTIONS: dict[str, type] = {
     "watermark": WatermarkConfig,
     "failure": FailureConfig,
     "executor": ExecutorConfig,
-    "incident": IncidentConfig,
+    "alarms": AlarmConfig,
     "link": LinkConfig,
     "summary": SummaryConfig,
 }
@@ -156,4 +164,7 @@ def read(settings: Settings) -> TranslateConfig:
         name.replace("-", "_"): settings.read(section, f"events.{name}") or section()
         for name, section in SECTIONS.items()
     }
-    return dataclasses.replace(config, deadline=read_deadlines(settings), **sections)
+    for key, why in _RETIRED.items():
+        if settings.retire(key):
+            _LOG.warning("spark.%s has no effect: %s", key, why)
+    return dataclasses.replace(config, deadline=read_deadlines(settings), identity=read_identity(settings), **sections)

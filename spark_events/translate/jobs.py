@@ -13,7 +13,7 @@ from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.origin import Origin, note_batch, origin_of
 from spark_events.translate.queries import Queries
 
@@ -33,8 +33,9 @@ class Jobs:
         diagnostics: analyses exceptions.
         executors: the removed executors.
         streaming: whether jobs of micro-batches are reported even if they do not fail.
-        last_failure: the failure that may explain why the application ended.
+        last_failure: the failure that stands.
         executions: supplies sources and targets of SQL executions.
+        successes_matter: whether the success of a job may close an incident.
     """
 
     def __init__(
@@ -45,19 +46,21 @@ class Jobs:
         streaming: bool,
         last_failure: LastFailure,
         executions: Executions,
+        successes_matter: bool,
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
-        self._failed_executions: OrderedDict[int, None] = OrderedDict()
+        self._successes_matter = successes_matter
+        # By SQL execution: a failed job, or a job that fails because one of its stages has failed.
+        self._failed_in: OrderedDict[int, int] = OrderedDict()
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
-        self.last_failed: int | None = None
         self._queries = queries
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
-        self._running: OrderedDict[int, Origin] = OrderedDict()
+        self._running: OrderedDict[int, tuple[Origin, list[int]]] = OrderedDict()
         self._over: OrderedDict[int, None] = OrderedDict()
 
     def batch_started(self, record: BatchStarted) -> None:
@@ -71,7 +74,7 @@ class Jobs:
             self.illegal += 1
             return ()
         origin = origin_of(record.properties, self._queries, self._executions)
-        put(self._running, job_id, origin, _RUNNING)
+        put(self._running, job_id, (origin, record.stages), _RUNNING)
         self._last_failure.started(job_id, origin.execution_id)
         if origin.is_streaming:
             note_batch(record.properties, origin.run)
@@ -92,36 +95,28 @@ class Jobs:
             self.illegal += not self._application_is_over
             return ()
         known = self._running.pop(job_id, None)
-        origin = known or Origin()
+        origin = Origin() if known is None else known[0]
         put(self._over, job_id, None, _REMEMBERED)
         old = None if known is None else "RUNNING"
         if record.failure is None:
-            last = self._last_failure
-            if (last.title or self.last_failed is not None) and last.succeeded(job_id, origin.execution_id):
-                self.last_failed = None
-            if known is None and not self._streaming:
-                # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
-                # only count it.
-                self.without_start += 1
-            elif self._streaming or not origin.is_streaming:
-                body = f"{capitalized(_name(job_id, origin))} finished"
-                return (_change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin),)
-            return ()
+            return self._succeeded(record, old, origin)
         name = _name(job_id, origin)
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
-        if diagnosis.cancelled and not self._streaming and _was_stopped(origin, message):
-            return ()
-        self.last_failed = None if diagnosis.cancelled else job_id
-        how = "was cancelled" if diagnosis.cancelled else "failed"
+        if diagnosis.cancelled:
+            if not self._streaming and _was_stopped(origin, message):
+                return ()
+            body = f"{capitalized(name)} was cancelled: {diagnosis.summary}"
+            cancelled = _change(job_id, old, "CANCELLED", record.time, body, Severity.INFO, origin)
+            cancelled.attributes["spark.status.reason"] = message
+            return (cancelled,)
         # The record of the job's start may be lost.
         self._last_failure.started(job_id, origin.execution_id)
-        self._last_failure.note(f"job {job_id}", diagnosis, f"{name} {how}")
-        if not diagnosis.cancelled and origin.execution_id is not None:
-            put(self._failed_executions, origin.execution_id, None, _REMEMBERED)
-        new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
-        body = f"{capitalized(name)} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
-        change = _change(job_id, old, new, record.time, body, severity, origin)
+        self._last_failure.note(StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time))
+        if origin.execution_id is not None:
+            put(self._failed_in, origin.execution_id, job_id, _REMEMBERED)
+        body = f"{capitalized(name)} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
+        change = _change(job_id, old, "FAILED", record.time, body, Severity.INFO, origin)
         change.attributes["error.type"] = diagnosis.error_type
         details = {
             "spark.job.id": job_id,
@@ -129,20 +124,42 @@ class Jobs:
             **origin.attributes,
             **diagnosis.attributes,
         }
-        body = f"{capitalized(name)} {how}: {diagnosis.summary}"
-        return change, failure("job", (job_id,), body, severity, record.time, details)
+        body = f"{capitalized(name)} failed: {diagnosis.summary}"
+        return change, failure("job", (job_id,), body, Severity.WARN, record.time, details)
 
-    def has_failed_in(self, execution_id: int) -> bool:
-        """Return whether a job of the SQL execution failed; ignore cancelled jobs."""
-        return execution_id in self._failed_executions
+    def _succeeded(self, record: JobEnd, old: str | None, origin: Origin) -> Iterable[Draft]:
+        if self._last_failure.standing is not None:
+            self._last_failure.succeeded(record.job_id, origin.execution_id)
+        if old is None and not self._streaming:
+            # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
+            # only count it.
+            self.without_start += 1
+        elif self._streaming or not origin.is_streaming:
+            body = f"{capitalized(_name(record.job_id, origin))} finished"
+            finished = _change(record.job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin)
+            finished.is_routine = not self._successes_matter
+            return (finished,)
+        return ()
 
-    def runs_in(self, execution_id: int) -> bool:
-        """Return whether a job of the SQL execution is running."""
-        return any(origin.execution_id == execution_id for origin in self._running.values())
+    def of_stage(self, stage_id: int) -> int | None:
+        """Return the running job that a stage belongs to; None if unknown."""
+        return min((job_id for job_id, (_, stages) in self._running.items() if stage_id in stages), default=None)
+
+    def stage_failed(self, stage_id: int) -> int | None:
+        """Note that a stage failed for good, so that its job fails; return the job, or None if it is unknown."""
+        job_id = self.of_stage(stage_id)
+        execution_id = None if job_id is None else self._running[job_id][0].execution_id
+        if job_id is not None and execution_id is not None:
+            put(self._failed_in, execution_id, job_id, _REMEMBERED)
+        return job_id
+
+    def failed_in(self, execution_id: int) -> int | None:
+        """Return a failed job of the SQL execution; None if none has failed. Ignore cancelled jobs."""
+        return self._failed_in.get(execution_id)
 
     def running_titles(self) -> list[str]:
         """Return the names of the running jobs, except jobs of micro-batches."""
-        return [_name(job_id, origin) for job_id, origin in self._running.items() if not origin.is_streaming]
+        return [_name(job_id, origin) for job_id, (origin, _) in self._running.items() if not origin.is_streaming]
 
     def application_ended(self, at: int) -> Iterator[Draft]:
         """Report the running jobs as cancelled, because Spark cancels them when it stops its scheduler.
@@ -153,12 +170,12 @@ class Jobs:
             at: when the application ended; milliseconds since the epoch.
         """
         self._application_is_over = True
-        for job_id, origin in self._running.items():
+        for job_id, (origin, _) in self._running.items():
             put(self._over, job_id, None, _REMEMBERED)
             if not origin.is_streaming:
                 name = capitalized(_name(job_id, origin))
                 body = f"{name} was cancelled: its application ended while the job was running"
-                yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.WARN, origin)
+                yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.INFO, origin)
         self._running.clear()
 
 
@@ -179,4 +196,4 @@ def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity
     attributes["spark.status.new"] = new
     attributes.update(origin.attributes)
     key = ("job", job_id, new)
-    return Draft("JobStatusChangeEvent", "spark.job", key, body, severity, at, attributes, is_routine=new == "FINISHED")
+    return Draft("JobStatusChangeEvent", "spark.job", key, body, severity, at, attributes)

@@ -1,7 +1,7 @@
 """Events that each kind of record may cause.
 
 With this table, a driver waits only for reporters that may receive such events. The table omits time-driven events (an
-idle source, held commits), because no record causes them and the driver does not wait for them.
+idle source, merged commits), because no record causes them and the driver does not wait for them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _COMMIT = Effect(_QUERY, "BatchCommitEvent", Severity.WARN)
 _WATERMARK = Effect("spark.streaming.watermark", "WatermarkStatusChangeEvent", Severity.WARN)
 _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
 _STAGE_SUMMARY = Effect(_STAGE, "StageSummaryEvent", Severity.WARN)
-_STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.ERROR)
-_SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
+_STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.WARN)
 
 
 def _on_time(*scopes: str) -> tuple[Effect, ...]:
@@ -49,10 +48,9 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     "executor_removed": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),
     "application_start": (Effect(_APPLICATION, _STATUS, Severity.INFO),),
     "application_end": (
-        Effect(_APPLICATION, _STATUS, Severity.ERROR),
+        Effect(_APPLICATION, _STATUS, Severity.WARN),
         Effect(_APPLICATION, _FAILURE, Severity.ERROR),
-        Effect(_JOB, _STATUS, Severity.WARN),
-        _SQL_FAILURE,
+        Effect(_JOB, _STATUS, Severity.INFO),
         _COMMIT,
         *_on_time(_APPLICATION, _QUERY, _JOB, _STAGE),
         Effect("spark.executor", _EXECUTOR, Severity.WARN),
@@ -61,7 +59,7 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     "query_progress": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
     "query_idle": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
     "query_terminated": (
-        Effect(_QUERY, _STATUS, Severity.ERROR),
+        Effect(_QUERY, _STATUS, Severity.INFO),
         Effect(_QUERY, _FAILURE, Severity.ERROR),
         _COMMIT,
         _WATERMARK,
@@ -69,12 +67,12 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     ),
     "job_start": (Effect(_JOB, _STATUS, Severity.INFO),),
     "job_end": (
-        Effect(_JOB, _STATUS, Severity.ERROR),
+        Effect(_JOB, _STATUS, Severity.INFO),
+        # ERROR only if failed jobs of the group are alarms.
         Effect(_JOB, _FAILURE, Severity.ERROR),
-        _SQL_FAILURE,
         *_on_time(_JOB),
     ),
-    "sql_execution_end": (_SQL_FAILURE,),
+    "sql_execution_end": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
     "stage_tasks": (_SUBTASKS,),
     "stage_completed": (_STAGE_FAILURE, _STAGE_SUMMARY),
     "application_totals": (Effect(_APPLICATION, "ApplicationSummaryEvent", Severity.INFO),),

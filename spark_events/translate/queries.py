@@ -12,7 +12,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
-from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
@@ -36,6 +36,7 @@ class Run:
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
         self.committed_offsets: list[str | None] = []
+        self.failure: StandingFailure | None = None
 
     def batch_begins(self, batch: int) -> None:
         """Mark a batch as running until its progress is reported."""
@@ -75,7 +76,7 @@ class Queries:
 
     Args:
         diagnostics: analyses exceptions.
-        last_failure: the failure that may explain why the application ended.
+        last_failure: the failure that stands.
     """
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -113,9 +114,10 @@ class Queries:
         """Return the titles of the running queries."""
         return [run.title for run in self.running()]
 
-    def failed_titles(self) -> list[str]:
-        """Return the titles of the queries whose latest run failed."""
-        return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
+    def failed(self) -> list[Run]:
+        """Return the failed runs whose failures are known, the latest failure first."""
+        found = [(run.failure.at, run) for run in self._latest.values() if run.failure is not None]
+        return [run for _, run in sorted(found, key=lambda one: one[0], reverse=True)]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """Report that a run of a query started, whether first run or restart."""
@@ -146,9 +148,10 @@ class Queries:
             yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
         diagnosis = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
-        self._last_failure.note(f"query '{run.title}'", diagnosis, _sentence(run))
+        run.failure = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.run_id)
+        self._last_failure.note(run.failure)
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
-        yield _change(run, old, at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
+        yield _change(run, old, at, body, Severity.INFO, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis)
 
     def _forget_some(self) -> None:

@@ -1,7 +1,7 @@
-"""SQL executions that fail in the driver without a failed job.
+"""SQL executions that failed.
 
-Examples are analysis errors, an output path that already exists, a broadcast timeout, and a driver that runs out of
-memory in ``collect()``.
+Examples of failures in the driver, without a failed job, are analysis errors, an output path that already exists, a
+broadcast timeout, and a driver that runs out of memory in ``collect()``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.root_causes import ABORTED
 
 __all__ = ["SqlExecutions"]
 
 _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
-#: Maximum time in milliseconds that a failure waits for the ends of its jobs; the record of an end may be lost.
-_PATIENCE = 60_000
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
 
 class SqlExecutions:
@@ -37,10 +34,7 @@ class SqlExecutions:
     Args:
         jobs: to find out which executions failed because of a job.
         diagnostics: analyses exceptions.
-        last_failure: the failure that may explain why the application ended.
-
-    Attributes:
-        held: the failures that wait for the ends of their jobs, by execution id.
+        last_failure: the failure that stands.
     """
 
     def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -48,28 +42,16 @@ class SqlExecutions:
         self._diagnostics = diagnostics
         self._last_failure = last_failure
         self._failed: OrderedDict[int, None] = OrderedDict()
-        self.held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def started(self, record: SqlExecutionStart) -> None:
         """Note the start of an execution; emit no event."""
         self._last_failure.started(execution=record.execution_id)
 
-    @property
-    def held_record(self) -> int | None:
-        """Number of the oldest record with a held failure."""
-        return min((record.seq for record, _ in self.held.values()), default=0) or None
-
-    @property
-    def next_deadline(self) -> int | None:
-        """Time at which a held failure is reported at the latest, in milliseconds since the epoch."""
-        return min((record.time + _PATIENCE for record, _ in self.held.values()), default=None)
-
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
         """Handle the completion of an execution: a failure, or the first success after a failure.
 
-        One failure produces one event. Therefore, a failed execution is not reported in three cases: its job failed
-        (the job's event reports the failure), an execution nested in it failed, or it belongs to a micro-batch (the
-        query's event reports the failure).
+        A failed execution is not reported in three cases: an execution nested in it failed, it belongs to a micro-batch
+        (the query's event reports the failure), or it was cancelled.
         """
         if record.error is None:
             self._last_failure.succeeded(execution=record.execution_id)
@@ -81,39 +63,28 @@ class SqlExecutions:
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
-        if diagnosis.cancelled or record.error.startswith(ABORTED):
-            # This message shows that a job failed; the job's own event reports the failure.
+        if diagnosis.cancelled:
             return
-        self.held[record.execution_id] = record, diagnosis
-        yield from self.flush(record.time)
+        # Spark reports the failed stage before the execution, but the end of its job may follow the execution's.
+        job_id = self._jobs.failed_in(record.execution_id)
+        is_of_job = job_id is not None or record.error.startswith(ABORTED)
+        yield self._draft(record, self._last_failure.named_alike(diagnosis), job_id, is_of_job)
 
-    def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Report the held executions that no longer wait for a job, except those with a failed job.
-
-        Two Spark threads post the completion of a job and the completion of its execution, so the order varies.
-
-        Args:
-            now: milliseconds since the epoch; None: no more jobs will end.
-        """
-        for execution_id, (record, diagnosis) in list(self.held.items()):
-            if now is not None and now < record.time + _PATIENCE and self._jobs.runs_in(execution_id):
-                continue
-            del self.held[execution_id]
-            if not self._jobs.has_failed_in(execution_id):
-                yield self._draft(record, self._last_failure.named_alike(diagnosis))
-
-    def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis) -> Draft:
+    def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis, job_id: int | None, is_of_job: bool) -> Draft:
         title = f"SQL execution {record.execution_id}"
         about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
         name = f"{title}{f' ({about})' if about else ''}"
-        self._last_failure.started(execution=record.execution_id)
-        self._last_failure.note(title, diagnosis, f"{name} failed")
+        if not is_of_job:
+            self._last_failure.started(execution=record.execution_id)
+            self._last_failure.note(StandingFailure(title, f"{name} failed", diagnosis, record.time))
         details = {
             "spark.sql.execution.id": str(record.execution_id),
+            "spark.job.id": job_id,
             "spark.job.description": record.description or None,
             "failure.will_retry": False,
             **diagnosis.attributes,
         }
-        body = f"{name} failed in the driver: {diagnosis.summary}"
-        severity = Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN
+        where = f"because its job {job_id} failed" if job_id is not None else "because a job failed"
+        body = f"{name} failed {where if is_of_job else 'in the driver'}: {diagnosis.summary}"
+        severity = Severity.INFO if is_of_job else Severity.WARN
         return failure("sql", (record.execution_id,), body, severity, record.time, details)

@@ -14,6 +14,7 @@ from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.jobs import Jobs
 from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of, user_call_site
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
@@ -93,6 +94,7 @@ class Stages:
 
     Args:
         queries: to find the query that a stage belongs to.
+        jobs: to find the job that a stage belongs to.
         diagnostics: analyses failure reasons.
         executors: the removed executors.
         streaming: whether stages of micro-batches are reported even if they do not fail.
@@ -103,6 +105,7 @@ class Stages:
     def __init__(
         self,
         queries: Queries,
+        jobs: Jobs,
         diagnostics: Diagnostics,
         executors: Executors,
         streaming: bool,
@@ -111,6 +114,7 @@ class Stages:
     ) -> None:
         self.illegal = 0
         self._queries = queries
+        self._jobs = jobs
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
@@ -198,6 +202,7 @@ class Stages:
         diagnosis = self._diagnostics.of_text(record.task_failure or reason)
         diagnosis = self._executors.explain_stage(record, attempt.submitted, diagnosis)
         will_retry = self._will_retry(record, reason)
+        job_id = self._jobs.of_stage(record.stage_id) if will_retry else self._jobs.stage_failed(record.stage_id)
         name = _name(record.stage_id, record.attempt, attempt.name)
         body = f"{capitalized(name)} failed{attempt.clause}"
         body += f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
@@ -205,13 +210,15 @@ class Stages:
             "spark.stage.id": record.stage_id,
             "spark.stage.attempt": record.attempt,
             "spark.stage.name": attempt.name,
+            "spark.job.id": job_id,
             "failure.will_retry": will_retry,
             "spark.stage.tasks_total": record.tasks,
             "spark.stage.tasks_failed_attempts": record.failed,
             **attempt.origin.attributes,
             **diagnosis.attributes,
         }
-        severity = Severity.WARN if will_retry else Severity.ERROR
+        # The job of the stage reports the failure, unless Spark retries the stage.
+        severity = Severity.WARN if will_retry else Severity.INFO
         yield failure("stage", (record.stage_id, record.attempt), body, severity, record.time, details)
 
     def _will_retry(self, record: StageCompleted, reason: str) -> bool:

@@ -9,6 +9,7 @@ from spark_events.bridge.records import QueryIdle, QueryProgress, QueryStarted, 
 from spark_events.translate.commits import Commits, committed_at, is_commit
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis
+from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries, Run
 from spark_events.translate.watermarks import WatermarkTracker
 
@@ -28,13 +29,15 @@ class Streams:
     Args:
         queries: the queries of the application.
         config: the settings of the events.
+        last_failure: the failure that stands.
 
     Attributes:
         runs: the commits and the watermark of each run that has not ended, by the run's id.
     """
 
-    def __init__(self, queries: Queries, config: TranslateConfig) -> None:
+    def __init__(self, queries: Queries, config: TranslateConfig, last_failure: LastFailure) -> None:
         self._queries = queries
+        self._last_failure = last_failure
         self._config = config
         self.runs: dict[str, _Tracked] = {}
 
@@ -42,12 +45,6 @@ class Streams:
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         return _earliest(self.runs.values())
-
-    @property
-    def held_record(self) -> int | None:
-        """Number of the oldest record with a held event."""
-        held = (run.commits.held_record for run in self.runs.values())
-        return min((record for record in held if record is not None), default=None)
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """Report the start of a run; first close an earlier run whose end was not recorded."""
@@ -68,6 +65,7 @@ class Streams:
             return
         run.last_reported_batch = progress.batch_id
         run.batch_runs = False
+        self._last_failure.committed(iso_millis(progress.timestamp, 0))
         if run.status.is_over:
             # This progress report arrived after its run ended. No later commit can be merged with it, so report it
             # immediately.
@@ -85,7 +83,7 @@ class Streams:
         yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        """Report the held events and then that the run ended; close the run's watermark."""
+        """Report the merged commits and then that the run ended; close the run's watermark."""
         yield from self.tick(record.at)
         ended = record.at
         run = self.runs.get(record.run_id)
@@ -104,7 +102,7 @@ class Streams:
         return _tick(self.runs.values(), now)
 
     def flush(self) -> Iterator[Draft]:
-        """Report the held events and close all watermarks, because the application has ended."""
+        """Report the merged commits and close all watermarks, because the application has ended."""
         for run_id in self.runs:
             yield from self._close(run_id)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator
-from hashlib import blake2b
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,12 +34,13 @@ from spark_events.bridge.records import (
     StageWaited,
     Unknown,
 )
-from spark_events.event import Attributes, Event
+from spark_events.event import Attributes, Event, Severity
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.deadlines.deadlines import Deadlines
+from spark_events.translate.deadlines.edges import Edges
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import dropped
 from spark_events.translate.executions import Executions
@@ -49,8 +49,8 @@ from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.heartbeats import Heartbeats
 from spark_events.translate.incidents.incidents import Incidents
+from spark_events.translate.incidents.keys import Keys
 from spark_events.translate.incidents.links import Links
-from spark_events.translate.incidents.recoveries import Recoveries
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
@@ -131,26 +131,31 @@ class Translator:
         self._provisional: ApplicationEnd | None = None
         self._behind = 0
         last_failure, executions = LastFailure(), Executions()
-        self._application = Applications(diagnostics, last_failure)
+        self._last_failure = last_failure
+        application = self._application = Applications(diagnostics, last_failure, config.identity.attributes)
+        self._links = Links(config.link)
+        keys = Keys(config.identity.key_attributes)
+        self._incidents = Incidents(config.alarms, keys, self._links, application.event_id)
         self._queries = Queries(diagnostics, last_failure)
-        self._streams = Streams(self._queries, config)
-        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure, executions)
+        self._streams = Streams(self._queries, config, last_failure)
+        self._jobs = Jobs(
+            self._queries,
+            diagnostics,
+            executors,
+            config.streaming_jobs,
+            last_failure,
+            executions,
+            self._incidents.watches_jobs,
+        )
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
-        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages, stages, executions)
+        self._stages = Stages(
+            self._queries, self._jobs, diagnostics, executors, config.streaming_stages, stages, executions
+        )
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
-        self._links = Links(config.link)
-        self._recoveries = Recoveries()
-        self._incidents = Incidents(config.incident, self._links)
         self._heartbeats = Heartbeats(
             config.heartbeat_interval, self._application, self._queries, self._jobs, executors
-        )
-        # The classes that may hold events, each with the dictionary or queue of its work, which is usually empty.
-        self._holders: tuple[tuple[Collection[Any], Streams | SqlExecutions | Incidents], ...] = (
-            (self._streams.runs, self._streams),
-            (self._sql.held, self._sql),
-            (self._incidents.held, self._incidents),
         )
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
             ApplicationStart: (_time, _each(self._application_started, self._heartbeats.schedule)),
@@ -176,7 +181,8 @@ class Translator:
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
         }
-        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions)
+        edges = Edges(self._incidents, lambda: application.scope_variables)
+        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions, edges)
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
@@ -192,20 +198,9 @@ class Translator:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         parts = (self._heartbeats, self.deadlines, self._executor_events)
         due = [at for part in parts if (at := part.next_deadline) is not None]
-        for work, holder in self._holders:
-            if work and (deadline := holder.next_deadline) is not None:
-                due.append(deadline + self._behind)
+        if self._streams.runs and (deadline := self._streams.next_deadline) is not None:
+            due.append(deadline + self._behind)
         return min(due, default=None)
-
-    @property
-    def held_record(self) -> int | None:
-        """Number of the oldest record with a held event; do not acknowledge this record yet."""
-        # This property is read for every record, and a loop is faster than `min`.
-        oldest: int | None = None
-        for work, holder in self._holders:
-            if work and (record := holder.held_record) is not None and (oldest is None or record < oldest):
-                oldest = record
-        return oldest
 
     @property
     def knows_application(self) -> bool:
@@ -222,46 +217,36 @@ class Translator:
         """Number of finished jobs that are unreported because their start was not recorded."""
         return self._jobs.without_start
 
+    def take_memory(self) -> str | None:
+        """Return what the next sidecar must know besides the restored records; None if it has not changed."""
+        return self._last_failure.take_memory()
+
+    def load_memory(self, memory: str) -> None:
+        """Load the memory of the preceding sidecar."""
+        self._last_failure.load_memory(memory)
+
     def assume_application(self, app_id: str, attempt_id: str | None) -> None:
         """Set the application's id and name, for a log that lacks the application's start."""
         self._application.assume(app_id, attempt_id)
 
-    def translate(self, record: Record | StageWaited | Unknown, oldest: int = 0) -> list[Event]:
-        """Return the numbered events that a record causes; the list may be empty.
-
-        Args:
-            record: the record.
-            oldest: number of the oldest record with a held event, or of this record if no event is held; 0: determine
-                the number here.
-        """
-        oldest = oldest or self.held_record or record.seq
-        events = [self._event(draft) for draft in self._drafts(record)]
-        if type(record) is SqlExecutionEnd and record.error is None:
-            return [*self._incidents.execution_succeeded(record.at), *self._incidents.take(events, oldest, record.at)]
-        return self._incidents.take(events, oldest, record.at)
+    def translate(self, record: Record | StageWaited | Unknown) -> list[Event]:
+        """Return the numbered events that a record causes; the list may be empty."""
+        return [self._event(draft) for draft in self._drafts(record)]
 
     def tick(self, now: int) -> list[Event]:
-        """Return the time-driven events: idle watermarks, held commits, held SQL failures and heartbeats.
+        """Return the time-driven events: idle watermarks, merged commits, heartbeats and counts of executors.
 
         Args:
             now: milliseconds since the epoch.
         """
-        # A released SQL failure may wait again, for its role in the incident; its record must stay unacknowledged.
-        oldest = self.held_record or 0
         # The newest records may still be in Spark's listener bus.
-        at = now - self._behind
-        drafts = (*self._streams.tick(at), *self._sql.flush(at), *self._heartbeats.tick(now))
+        drafts = [*self._streams.tick(now - self._behind), *self._heartbeats.tick(now)]
         self.deadlines.tick(now)
-        decided = self._incidents.tick(at)
-        return [*decided, *self._behind_held([*drafts, *self._executor_events.flush(now)], at, oldest)]
+        return [self._event(draft) for draft in (*drafts, *self._executor_events.flush(now))]
 
     def flush(self) -> list[Event]:
-        """Return all held events; call this when no more records will arrive."""
-        return [*self._behind_held(self._held()), *self.decide()]
-
-    def decide(self) -> list[Event]:
-        """Decide all undecided failures, because no further record will decide them; return the held events."""
-        return self._incidents.flush()
+        """Return merged commits and counts of executors; call this when no more records will arrive."""
+        return [self._event(draft) for draft in self._merged()]
 
     def restore(self, record: object) -> None:
         """Apply a record that the preceding sidecar has already reported; emit no event."""
@@ -271,14 +256,11 @@ class Translator:
         if isinstance(record, ApplicationStart):
             self._executors.forget_number()
         for draft in self._drafts(record):
-            self._recoveries.of(draft.name, draft.attributes)
+            self._incidents.of(draft, {**self._application.scope_variables, **draft.attributes})
 
-    def emit(self, draft: Draft) -> list[Event]:
-        """Return the event of a draft that no record caused, such as a report by the dispatcher.
-
-        The list is empty while earlier events are held.
-        """
-        return self._behind_held([draft])
+    def emit(self, draft: Draft) -> Event:
+        """Return the event of a draft that no record caused, such as a report by the dispatcher."""
+        return self._event(draft)
 
     def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
         """Report that the driver exited without a record of the application's end.
@@ -293,20 +275,22 @@ class Translator:
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:
-            drafts = [*self._held(), *self._application.lost(at, orderly, self._running(), how)]
+            drafts = [*self._merged(), *self._application.lost(at, orderly, self._running(), how)]
         self._heartbeats.schedule()
-        return [*self._behind_held(drafts, at), *self.decide()]
+        return [self._event(draft) for draft in drafts]
 
-    def _held(self) -> Iterator[Draft]:
-        """Report all held events except undecided failures, because no more records will arrive."""
+    def predecessor_lost(self, event: Event) -> Event:
+        """Return the LOST event of an earlier run; it is no alarm if this run has succeeded since."""
+        if self._incidents.predecessor_lost():
+            return event
+        attributes = Attributes({**event.attributes, "incident.role": "member"})
+        body = f"{event.body}; a later run works"
+        return msgspec.structs.replace(event, severity=Severity.WARN, body=body, attributes=attributes)
+
+    def _merged(self) -> Iterator[Draft]:
+        """Report what was merged or counted, because no more records will arrive."""
         yield from self._streams.flush()
         yield from self._executor_events.flush()
-        yield from self._sql.flush()
-
-    def _behind_held(self, drafts: Iterable[Draft], at: int = 0, oldest: int = 0) -> list[Event]:
-        """Return the events of drafts that no record caused; an empty list while earlier events are held."""
-        events = [self._event(draft) for draft in drafts]
-        return self._incidents.take(events, oldest or self.held_record or 0, at)
 
     def _running(self) -> list[str]:
         """Return the titles of the running queries and jobs, according to the records."""
@@ -360,18 +344,17 @@ class Translator:
 
     def _job_ended(self, record: JobEnd) -> Iterable[Draft]:
         self._links.ui = record.ui or self._links.ui
-        drafts = self._jobs.ended(record)
-        return [*drafts, *self._sql.flush(record.time)] if self._sql.held else drafts
+        return self._jobs.ended(record)
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
-        yield from self._held()
+        yield from self._merged()
         if record.provisional:
             self._provisional = record
             return
-        failed, running = self._queries.failed_titles(), self._running()
+        running = self._running()
         if not self._misses_records:
             yield from self._jobs.application_ended(record.time)
-        yield from self._application.ended(record, failed, running, self._jobs.last_failed)
+        yield from self._application.ended(record, self._queries.failed(), running)
 
     def _event(self, draft: Draft) -> Event:
         name, number, application = draft.name, self.next_sequence, self._application
@@ -381,15 +364,14 @@ class Translator:
         _extend(attributes, draft.attributes)
         if not draft.is_routine:
             self._summaries.observe(draft)
-            _extend(attributes, self._recoveries.of(name, attributes))
-        key = "\x1f".join((application.identity, name, *map(str, draft.key)))
+            _extend(attributes, self._incidents.of(draft, attributes))
         return Event(
             name=name,
             class_scope=draft.class_scope,
             body=named(draft.body, application.prefix) if draft.names_application else draft.body,
             severity=draft.severity,
             observed_ts_millis=draft.observed_ts_millis,
-            event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),
+            event_id=application.event_id(name, draft.key),
             sequence=number,
             attributes=attributes,
         )

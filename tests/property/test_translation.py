@@ -36,7 +36,6 @@ def test_complete_records_give_complete_events(application: Application, config:
     assert len(last) == len(commits)
     assert last <= application.committed
     assert translator.next_deadline is None
-    assert translator.held_record is None
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from spark_events.config import Option, options
+from spark_events.config import Option, options, text
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
@@ -15,6 +15,7 @@ from spark_events.plans import EventsConfig, ReporterConfig
 from spark_events.reporters.registry import factory
 from spark_events.translate.config import SECTIONS, TranslateConfig
 from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
+from spark_events.translate.incidents.config import IdentityConfig
 
 __all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
 
@@ -27,6 +28,7 @@ def of_the_driver() -> Iterator[tuple[str, Option]]:
         ("events", EventsConfig),
         ("events.dispatcher", DispatcherConfig),
         ("events", TranslateConfig),
+        ("events", IdentityConfig),
         ("events.deadline", DeadlineConfig),
         ("events.deadline.query.<name>", QueryDeadlineConfig),
         *((f"events.{name}", section) for name, section in SECTIONS.items()),
@@ -34,6 +36,7 @@ def of_the_driver() -> Iterator[tuple[str, Option]]:
     for prefix, section in sections:
         for declared in options(section):
             yield f"{prefix}.{declared.key}", declared
+    yield "events.tags.<name>", Option("tags", "<name>", text(), None, "A tag.")
 
 
 def of_every_reporter() -> dict[str, Option]:

@@ -21,14 +21,11 @@ from fakes import (
     hello,
     query_progress,
     query_started,
-    query_terminated,
 )
 
 from spark_events import Event, Reporter, Severity
 from spark_events.bridge.acknowledgements import MessageWriter
 from spark_events.bridge.records import QueryStarted
-from spark_events.dispatch.dispatcher import Dispatcher
-from spark_events.dispatch.entries import Entry
 from spark_events.driver_session import DriverSession
 from spark_events.translate.translator import Translator
 
@@ -186,56 +183,6 @@ def acknowledged(answers: SentAnswers) -> int:
     return max((answer["through"] for answer in answers if answer["kind"] == "ack"), default=0)
 
 
-def test_held_commits_are_acknowledged_with_their_records() -> None:
-    """If commits are held, their records are acknowledged only after the delivery of the event about these commits."""
-    waits = Waits(2)
-    settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
-    batches = (query_progress(number) for number in range(3))
-    with conversing(waits, settings, application_start(), query_started(), *batches, query_terminated()) as answers:
-        assert waits.entered.wait(20)
-        eventually(lambda: acknowledged(answers) >= 3)
-        assert acknowledged(answers) == 3
-        waits.gate.set()
-    assert acknowledged(answers) == 6
-
-
-def test_commits_reported_by_a_timer_are_acknowledged_with_their_records() -> None:
-    """If a timer reports a commit, its record is acknowledged only after the delivery of this event."""
-    waits = Waits(1)
-    settings = {"events.batch-commit.min-interval": "300ms", "events.reporter.own.batch.size": "1"}
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-    batches = (query_progress(number, timestamp=now) for number in range(2))
-    records = (application_start(), query_started(), *batches, query_started("r2", "q2", "other"))
-    with conversing(waits, settings, *records, reads=3) as answers:
-        assert waits.entered.wait(20)
-        eventually(lambda: acknowledged(answers) >= 3)
-        assert acknowledged(answers) == 3
-        waits.gate.set()
-    assert acknowledged(answers) == 5
-
-
-def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A held record stays unacknowledged, even if all events were delivered before the record counted as held."""
-    dispatch, conversations = Dispatcher.dispatch, list[DriverSession]()
-    begin = DriverSession.begin
-
-    def noted(session: DriverSession) -> bool:
-        conversations.append(session)
-        return begin(session)
-
-    def dispatched(of: Dispatcher, entries: Sequence[Entry], through: int) -> None:
-        dispatch(of, entries, through)
-        assert of.drain(time.monotonic() + 20) == ["own"]
-        conversations[0]._acknowledge()
-
-    monkeypatch.setattr(DriverSession, "begin", noted)
-    monkeypatch.setattr(Dispatcher, "dispatch", dispatched)
-    settings = {"events.batch-commit.min-interval": "36500d"}
-    batches = (query_progress(number) for number in range(2))
-    with conversing(CollectingReporter(), settings, application_start(), query_started(), *batches) as answers:
-        assert acknowledged(answers) == 3
-
-
 def test_an_unreadable_line_counts_as_the_next_record() -> None:
     """An unreadable line is acknowledged like a record, because the driver also waits for this acknowledgement."""
     with conversing(CollectingReporter(), {}, application_start(), b"no JSON", query_started()) as answers:
@@ -250,10 +197,10 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     """If the translation of a record fails, the final report counts the record, and other records are translated."""
     translate = Translator.translate
 
-    def fails(translator: Translator, record: Any, oldest: int) -> list[Event]:
+    def fails(translator: Translator, record: Any) -> list[Event]:
         if isinstance(record, QueryStarted):
             raise ZeroDivisionError
-        return translate(translator, record, oldest)
+        return translate(translator, record)
 
     monkeypatch.setattr(Translator, "translate", fails)
     reporter = CollectingReporter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from fakes import (
-    AT_ONCE,
     ROOT,
     START,
     application_end,
@@ -37,7 +35,7 @@ from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.incidents.config import LinkConfig
+from spark_events.translate.incidents.config import IdentityConfig, LinkConfig
 from spark_events.translate.summaries.config import SummaryConfig
 from spark_events.translate.translator import Translator
 
@@ -159,10 +157,11 @@ def story() -> list[Event]:
     events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
     events += late()
     events += summed_up()
+    events += preceded()
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
     translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
-    return [*events, *(event for draft in drafts for event in ended.emit(draft)), event_for("page")]
+    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
 
 
 PLAN = [
@@ -208,7 +207,7 @@ def late() -> list[Event]:
 
 def summed_up() -> list[Event]:
     """Return summaries with all attributes, and a job of a SQL execution that reads and writes tables."""
-    config = dataclasses.replace(AT_ONCE, summary=SummaryConfig(core_hour_price=0.5, min_duration=0.0))
+    config = TranslateConfig(summary=SummaryConfig(core_hour_price=0.5, min_duration=0.0))
     sql = {"spark.sql.execution.id": "5", "spark.job.description": "d", "callSite.short": "c", "spark.jobGroup.id": "g"}
     stage = {"stage_id": 3, "attempt": 0, "name": "s", "tasks": 2}
     totals = {"started": START, "ended": START + 99_999, "slowest_task": 1, "slowest_executor": "1"}
@@ -236,6 +235,19 @@ def summed_up() -> list[Event]:
     ]
     events = translated(Translator(config), records)
     return [event for event in events if event.name != "EnrichmentEvent"]
+
+
+def preceded() -> list[Event]:
+    """Return events of an application with tags: a cancelled job, a failed job, and an end without a known cause."""
+    python = 'Traceback (most recent call last):\n  File "/jobs/a.py", line 16, in book\n    raise x\nValueError: x\n'
+    failures = {1: "[SPARK_JOB_CANCELLED] Job 1 cancelled by x", 2: f"a.B: {python}"}
+    jobs = [
+        {"kind": "job_end", "job_id": job, "time": START, "failure": {"chain": [], "trace": trace}}
+        for job, trace in failures.items()
+    ]
+    identity = IdentityConfig("prod", (), {"team": "payments"})
+    end = application_end("PROGRAM_FAILED", program_exit_code=1)
+    return translated(Translator(TranslateConfig(identity=identity)), [application_start(), *jobs, end])
 
 
 def enriched() -> dict[str, Any]:

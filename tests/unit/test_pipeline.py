@@ -240,21 +240,6 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     assert delivery.counters().dropped == ({} if settings else {"mailbox-full": 31})
 
 
-@pytest.mark.parametrize(
-    ("settings", "settle"),
-    [
-        ({}, 2.0),
-        ({"incident__settle": "5s"}, 5.0),
-        ({"dispatcher__type": "sync"}, 0.0),
-        ({"reporter__a__delivery__guarantee": "guaranteed"}, 0.0),
-    ],
-)
-def test_failures_are_decided_immediately_if_the_driver_waits(settings: dict[str, str], settle: float) -> None:
-    """If the driver waits for one reporter, the settle time is zero for all, so they receive the same alarm."""
-    kinds = {"reporter__a__type": "log", "reporter__b__type": "log"}
-    assert pipeline(**{**kinds, **settings}).plans.translation.incident.settle == settle
-
-
 def test_inactive_reporters_are_not_checked() -> None:
     """Inactive reporters' settings have no effect: references are not resolved, and types are not imported."""
     made = pipeline(

@@ -186,33 +186,22 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
         assert statuses(path) == [("application", "RUNNING")]
 
 
-def test_a_killed_sidecar_leaves_an_undecided_failure_to_its_successor(path: Path, errors: Path) -> None:
-    """If a sidecar is killed before it reports a failure, the next sidecar reports the failure as one alarm."""
-    settings = file_to(path, **{"events.incident.settle": "1h"})
-    now = round(time.time() * 1000)
-    failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": now, "at": now}
+def test_a_killed_sidecar_leaves_a_standing_failure_to_its_successor(path: Path, errors: Path) -> None:
+    """A job's failure that a killed sidecar has reported still makes the application's end doubtful."""
+    failed: dict[str, Any] = {"kind": "job_end", "job_id": 4, "time": START, "at": START}
     failed["failure"] = {"chain": [{"type": "a.B", "message": "m"}]}
-    records = [application_start(), {"kind": "job_start", "job_id": 4, "time": START}, failed, query_started()]
-    with FakeDriver(errors, settings) as first:
-        first.send_records(*records)
-        first.await_answer("read", through=4)
-        first.await_answer("ack", through=2)
-        assert {answer["through"] for answer in first.answers if answer["kind"] == "ack"} <= {1, 2}
-    with FakeDriver(errors, settings) as second:
-        second.send({"kind": "restored", "record": records[0]}, {"kind": "restored", "record": records[1]})
-        last = second.send_records(*records[2:], application_end("PROGRAM_FAILED", at=now, time=now))
-        second.await_answer("ack", through=last)
-    events = read_events(path)
-    roles = [(event["class_scope"], event["attributes"].get("incident.role")) for event in events]
-    assert roles == [
-        ("spark.application", None),
-        ("spark.job", None),
-        ("spark.job", "consequence"),
-        ("spark.job", "consequence"),
-        ("spark.streaming.query", None),
-        ("spark.application", "consequence"),
-        ("spark.application", "alarm"),
-    ]
+    records = [application_start(), {"kind": "job_start", "job_id": 4, "time": START}, failed]
+    with FakeDriver(errors, file_to(path)) as first:
+        first.await_answer("ack", through=first.send_records(*records))
+        memory = first.await_answer("remember")["memory"]
+    with FakeDriver(errors, greet=False) as second:
+        second.send({**hello(file_to(path)), "memory": memory}, {"kind": "restored", "record": records[0]})
+        second.await_answer("ack", through=second.send_records(application_end("STOPPED")))
+    found = [(event["severity"], event["attributes"].get("incident.role")) for event in read_events(path)]
+    assert found[-2:] == [("INFO", None), ("ERROR", "alarm")]
+    assert (
+        read_events(path)[-1]["body"] == "shop: application ended after its last job failed: a.B: m; exit code unknown"
+    )
 
 
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:

@@ -16,8 +16,8 @@ from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_th
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# spark\.(events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
-#: Pattern of keys that contain the name of a query.
-_NAMED = re.compile(r"^(events\.deadline\.query\.)[^.]+(\.\w+)$")
+#: Pattern of keys that contain the name of a query or of a tag.
+_NAMED = re.compile(r"^(events\.(?:deadline\.query|tags)\.)[^.]+((?:\.\w+)?)$")
 _NO_DEFAULT = "# (no default)"
 #: Pattern of example keys whose files or variables do not exist on this machine, or which need another setting.
 _ELSEWHERE = re.compile(

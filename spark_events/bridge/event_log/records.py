@@ -135,7 +135,8 @@ class LogRecords:
 
     def _job_start(self, line: shapes.JobStartLine) -> Sequence[LogRecord]:
         at, time = self._times(line.submission_time)
-        return (JobStart(at=at, job_id=line.job_id, time=time, properties=self._properties(line.properties)),)
+        properties = self._properties(line.properties)
+        return (JobStart(at=at, job_id=line.job_id, time=time, properties=properties, stages=line.stage_ids),)
 
     def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
         at, time = self._times(line.completion_time)

@@ -73,6 +73,7 @@ class JobStartLine(_Core):
     job_id: int
     submission_time: int | None = None
     properties: OriginProperties | None = None
+    stage_ids: list[int] = msgspec.field(name="Stage IDs", default_factory=list)
 
 
 class FrameJson(_Core):

@@ -118,7 +118,7 @@ def enrichment_event(
         "name": "EnrichmentEvent",
         "class_scope": _SCOPE,
         "body": f"Enriched with {what}" if error is None else f"Enrichment failed with {what}",
-        "severity": "INFO" if error is None else "ERROR",
+        "severity": "INFO" if error is None else "WARN",
         "time": time.time_ns() // 1_000_000,
         "attributes": attributes,
     }

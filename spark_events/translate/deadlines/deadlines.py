@@ -61,6 +61,7 @@ class Deadlines:
         queries: the queries of the application.
         diagnostics: recognises the user's own code.
         executions: the SQL executions of the application.
+        edges: the overdue deadlines of the application.
 
     Attributes:
         handlers: functions that convert a record to events, by the record's type. Only enabled rules have handlers.
@@ -68,12 +69,17 @@ class Deadlines:
     """
 
     def __init__(
-        self, config: DeadlineConfig, queries: Queries, diagnostics: Diagnostics, executions: Executions
+        self,
+        config: DeadlineConfig,
+        queries: Queries,
+        diagnostics: Diagnostics,
+        executions: Executions,
+        edges: Edges,
     ) -> None:
         self._config = config
         self._queries = queries
         self._diagnostics = diagnostics
-        self._edges = Edges()
+        self._edges = edges
         self._lag = None if config.lag is None else (config.lag, round(config.lag_time * 1000))
         self._runs: dict[str, RunDeadlines] = {}
         self._unseen = set(config.queries)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, lasting, present
+from spark_events.translate.incidents.incidents import Incidents
 
 __all__ = ["Edges", "Work"]
 
@@ -16,6 +17,8 @@ __all__ = ["Edges", "Work"]
 _FACTOR = 3
 _LATE = 1
 _VERY_LATE = 2
+#: Severity of an event that is the alarm, by level.
+_SEVERITIES = {_LATE: Severity.WARN, _VERY_LATE: Severity.ERROR}
 #: Subject and class scope of the events of each rule.
 _RULES = {
     "batch": ("batch", "spark.streaming.query"),
@@ -44,18 +47,26 @@ class Work(NamedTuple):
 
 
 class _Edge(msgspec.Struct, array_like=True):
-    """Overdue deadline: level reported so far, start of the work, limit, key of the events."""
+    """Overdue deadline: level reported so far, start of the work, limit, key of the events, key of the incident."""
 
     level: int
     since: int
     limit: int
     key: list[str | int]
+    incident: str = ""
 
 
 class Edges:
-    """Overdue deadlines of an application, by name."""
+    """Overdue deadlines of an application, by name.
 
-    def __init__(self) -> None:
+    Args:
+        incidents: decides which event of a hang is the alarm.
+        scope: returns the attributes of all events of the application.
+    """
+
+    def __init__(self, incidents: Incidents, scope: Callable[[], Mapping[str, AttributeValue]]) -> None:
+        self._incidents = incidents
+        self._scope = scope
         self._open: dict[str, _Edge] = {}
 
     def dump(self) -> str:
@@ -65,6 +76,8 @@ class Edges:
     def load(self, text: str) -> None:
         """Load the overdue deadlines that the preceding sidecar reported."""
         self._open = msgspec.json.decode(text or "{}", type=dict[str, _Edge])
+        for name, edge in self._open.items():
+            self._incidents.still_overdue(name, edge.incident, _SEVERITIES[edge.level])
 
     def names(self) -> list[str]:
         """Return the names of all overdue deadlines."""
@@ -98,11 +111,11 @@ class Edges:
             if now - since < limit:
                 return
             edge = self._open[work.name] = _Edge(_LATE, since, limit, list(work.key))
-            yield _draft(edge, work, "ON_TIME", since + limit, Severity.WARN, sentence, details)
+            yield self._overdue(edge, work, "ON_TIME", since + limit, sentence, details)
         if edge.level == _LATE and now - edge.since >= _FACTOR * edge.limit:
             edge.level = _VERY_LATE
             at = edge.since + _FACTOR * edge.limit
-            yield _draft(edge, work, "OVERDUE", at, Severity.ERROR, sentence, details)
+            yield self._overdue(edge, work, "OVERDUE", at, sentence, details)
 
     def close(self, work: Work, now: int, sentence: str, details: str = "") -> Iterator[Draft]:
         """Yield the recovery event of an overdue deadline; nothing if the deadline was on time.
@@ -112,11 +125,19 @@ class Edges:
         edge = self._open.pop(work.name, None)
         if edge is not None:
             edge.level = 0
-            yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence, details)
+            about = self._incidents.on_time(work.name)
+            yield _draft(edge, work, "OVERDUE", now, Severity.INFO, sentence, details, about)
 
     def forget(self, name: str) -> None:
         """Remove a deadline whose work is unknown; emit no event."""
-        self._open.pop(name, None)
+        if self._open.pop(name, None) is not None:
+            self._incidents.on_time(name)
+
+    def _overdue(self, edge: _Edge, work: Work, old: str, at: int, sentence: str, details: str) -> Draft:
+        attributes = {**self._scope(), **present(work.attributes)}
+        severity, about = self._incidents.overdue(work.name, attributes, _SEVERITIES[edge.level])
+        edge.incident = str(about["incident.key"])
+        return _draft(edge, work, old, at, severity, sentence, details, about)
 
 
 def _draft(
@@ -127,6 +148,7 @@ def _draft(
     severity: Severity,
     sentence: str,
     details: str,
+    about: Mapping[str, AttributeValue],
 ) -> Draft:
     elapsed = max(0, at - edge.since)
     subject, scope = _RULES[work.rule]
@@ -148,6 +170,7 @@ def _draft(
                 "spark.deadline.limit_ms": edge.limit,
                 "spark.deadline.elapsed_ms": elapsed,
                 **work.attributes,
+                **about,
             }
         ),
     )

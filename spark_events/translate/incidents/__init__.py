@@ -1,1 +1,1 @@
-"""Incidents: decide which event of a failure is the alarm and which events are consequences."""
+"""Incidents: the events that open an incident, belong to it, or close it."""

@@ -1,316 +1,257 @@
-"""Decide which event of one failure is the alarm.
+"""The life of an incident: which event opens it, which events belong to it, and which event closes it.
 
-A failed stage fails its job, its SQL execution, its query and its application. The queue in this module holds events,
-in order, until the role of each failure is decided. A role is decided when the level above reports its failure, when
-the program continues with other work, or when the settle time ends::
+Each event is judged at once, from its own record and from what was recorded before it. Nothing is held back, so a live
+run, a replay, ``sync`` and ``async-queued`` decide alike.
 
-    stage ──▶ job ──▶ SQL execution, enrichment ──▶ query ──▶ application
-    INFO      held     held                          held       decided at once
+=====================  ==========================================  ====================================================
+incident of            opened by (``alarm``)                       closed by (``recovery``)
+=====================  ==========================================  ====================================================
+an application         its failure, or its loss                    its end with success, or the first commit of a query
+a streaming query      its failure                                 the first commit of a later run; its application's
+                                                                   success, if it ran without data
+a job group            a failed job, if ``events.alarms.jobs``     the first success of a job that started later; its
+                       matches the group                           application's success
+work that hangs        its first overdue deadline, and again at    the end of the last overdue deadline of this work
+                       three times the limit
+a reporter             its open circuit breaker                    the closed circuit breaker
+=====================  ==========================================  ====================================================
 
-The failure of the highest level becomes the alarm (ERROR); the failures below it become consequences (INFO). A failure
-that the level above survives becomes WARN. A decision is never changed.
+All other events of failures are ``member`` (a failed job, stage or SQL execution) or ``consequence`` (an application
+that failed because of a query that is already an alarm). State of earlier runs is unknown: the first success of a run
+closes what an earlier run may have left open, and closing an incident that is not open has no effect.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 
-import msgspec
-
-from spark_events.event import Attributes, Event, Severity
-from spark_events.translate.incidents.config import IncidentConfig
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.bounded import put
+from spark_events.translate.draft import Draft
+from spark_events.translate.incidents.config import AlarmConfig
+from spark_events.translate.incidents.keys import FAILURE, OVERDUE, Keys, job_of, query_of
 from spark_events.translate.incidents.links import Links
-from spark_events.translate.incidents.recoveries import incident_key
-from spark_events.translate.last_failure import same_cause
 
 __all__ = ["Incidents"]
 
-_WARN = Severity.WARN.number
-_STATUS = "JobStatusChangeEvent"
-_FAILURE = "JobFailureEvent"
-_STAGE, _JOB, _SQL, _QUERY, _APPLICATION = range(1, 6)
-_LEVELS = {"stage": _STAGE, "job": _JOB, "sql": _SQL, "query": _QUERY, "application": _APPLICATION}
+#: Roles of events.
+ALARM, RECOVERY, MEMBER, CONSEQUENCE = "alarm", "recovery", "member", "consequence"
+_NOTHING: Mapping[str, AttributeValue] = {}
 _RUN = "spark.streaming.query.run_id"
-_EXECUTION = "spark.sql.execution.id"
-#: Longest time between a failure and the failure at the level above in the same incident, in milliseconds.
-_MEMORY = 60_000
-_MOST_REMEMBERED = 256
-#: Maximum number of queued events. Beyond it, all roles are decided immediately, so that the released events fit into a
-#: mailbox.
-_MOST_WAITING = 256
-
-_ALARM, _CONSEQUENCE, _SURVIVED = "alarm", "consequence", "survived"
-_SEVERITIES = {_ALARM: Severity.ERROR, _CONSEQUENCE: Severity.INFO, _SURVIVED: Severity.WARN}
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class _Failed:
-    """One failed stage, job, execution, query or application.
-
-    Attributes:
-        run: id of the run of the streaming query that the failure belongs to.
-        at: when the failure was reported; milliseconds since the epoch.
-        fallback: the outcome if the role is still undecided when the settle time ends.
-        outcome: the role of the failure's event; None while the role is undecided.
-        alarmed: whether an event of the same incident is already an alarm.
-        claimed: whether a failure at a higher level already includes this failure.
-    """
-
-    id: str
-    key: str
-    level: int
-    cause: str
-    run: str | None
-    execution: str | None
-    at: int
-    fallback: str
-    outcome: str | None = None
-    alarmed: bool = False
-    claimed: bool = False
-
-    def decide(self, outcome: str) -> None:
-        """Set the role of the failure's event, once; ignore later calls."""
-        if self.outcome is None:
-            self.outcome = outcome
-            self.alarmed = outcome == _ALARM
-
-    def includes(self, lower: _Failed) -> bool:
-        """Return whether a failure at a lower level belongs to this failure."""
-        if lower.claimed or lower.level >= self.level:
-            return False
-        is_open = lower.outcome is None
-        if self.level == _JOB:
-            # Spark reports the end of a job immediately after the failed stage of the job.
-            return (lower.run, lower.execution) == (self.run, self.execution)
-        if self.level == _SQL:
-            # Only an enrichment follows the failure of its jobs; a SQL execution with a failed job is not reported.
-            return not self.cause and lower.run == self.run
-        if self.level == _QUERY:
-            if lower.run == self.run:
-                return is_open or same_cause(lower.cause, self.cause)
-            # A job of foreachBatch may run on a thread without the query's properties. A job that is already an alarm
-            # may be unrelated, and a query that fails must have its own alarm.
-            return is_open and lower.run is None and same_cause(lower.cause, self.cause)
-        return is_open or same_cause(lower.cause, self.cause)
-
-
-class _Waiting(msgspec.Struct, gc=False):
-    """Event in the queue.
-
-    ``is_alarm`` is False for a status change that only repeats the failure event that follows.
-    """
-
-    event: Event
-    record: int
-    failed: _Failed | None
-    is_alarm: bool
+_FAILURE = "JobFailureEvent"
+#: Maximum number of queries, of job groups, and of overdue work in memory; the oldest are forgotten beyond it.
+_MOST = 10_000
 
 
 class Incidents:
-    """Queue that holds failure events, and all later events, until the roles are decided.
+    """The incidents of one application.
 
     Args:
-        config: the settle time.
+        config: which failed jobs are alarms.
+        keys: the keys of incidents.
         links: adds links to failure events.
-
-    Attributes:
-        held: the events in the queue.
+        event_id: returns the id of the event with a name and a key. The id of an incident is the id of the event that
+            opens it, even before that event exists.
     """
 
-    def __init__(self, config: IncidentConfig, links: Links) -> None:
-        self._settle = round(config.settle * 1000)
+    def __init__(
+        self,
+        config: AlarmConfig,
+        keys: Keys,
+        links: Links,
+        event_id: Callable[[str, tuple[str | int, ...]], str],
+    ) -> None:
+        self._jobs: re.Pattern[str] | None = config.jobs
+        self._keys = keys
         self._links = links
-        self.held: deque[_Waiting] = deque()
-        self._recent: deque[_Failed] = deque(maxlen=_MOST_REMEMBERED)
+        self._event_id = event_id
+        # Whether the application's incident may be open: an earlier run may have left it open.
+        self._application_may_be_open = True
+        self._has_recovered = False
+        # The run of each query that has neither committed nor failed.
+        self._runs: OrderedDict[str, AttributeValue | None] = OrderedDict()
+        # By job group: the last failed job, or None if the incident is closed.
+        self._groups: OrderedDict[str, int | None] = OrderedDict()
+        # Overdue work: its incident, and the severity that it has reached.
+        self._overdue: OrderedDict[str, tuple[str, Severity]] = OrderedDict()
+        self._judges: dict[str, Callable[[Draft, Mapping[str, AttributeValue]], Mapping[str, AttributeValue]]] = {
+            _FAILURE: self._failed,
+            "JobStatusChangeEvent": self._changed,
+            "BatchCommitEvent": self._committed,
+            "EnrichmentEvent": self._enriched,
+            "ReporterStatusChangeEvent": self._reporter_changed,
+        }
 
     @property
-    def held_record(self) -> int | None:
-        """Number of the oldest record with an event in this queue."""
-        return min((held.record for held in self.held), default=0) or None
+    def watches_jobs(self) -> bool:
+        """Whether the success of a job may close an incident."""
+        return self._jobs is not None
 
-    @property
-    def next_deadline(self) -> int | None:
-        """Time of the next :meth:`tick` that decides a role; milliseconds since the epoch."""
-        if not self.held:
-            return None
-        return min((failed.at + self._settle for failed in self._undecided()), default=None)
-
-    def take(self, events: list[Event], record: int, at: int) -> list[Event]:
-        """Enqueue the events of one record; return the events that may be sent now, in order.
+    def of(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        """Return the incident's attributes of an event; empty if the event belongs to no incident.
 
         Args:
-            events: the events that the translator has created.
-            record: number of the oldest record that caused these events.
-            at: time of the record, in milliseconds since the epoch; 0 if the record contains none.
+            draft: the event. The severity of a failed job rises to ERROR if failed jobs of its group are alarms.
+            attributes: all attributes of the event, those of its application included.
         """
-        if not self.held:
-            # Nearly all records end here. Compare numbers, because comparing `Severity` members is slow.
-            for event in events:
-                if event.severity.number >= _WARN:
-                    break
-            else:
-                return events
-        self._expire(at)
-        repeated: _Failed | None = None
-        for event, following in zip_longest(events, events[1:]):
-            if following is not None and _repeats(event, following):
-                repeated = self._fail(following, at)
-                self.held.append(_Waiting(event, record, repeated, False))
-                continue
-            failed, repeated = repeated or self._judge(event, at), None
-            self.held.append(_Waiting(event, record, failed, True))
-        self._expire(at)
-        return self.flush() if len(self.held) > _MOST_WAITING else self._released()
+        judge = self._judges.get(draft.name)
+        # An event of the user's program may have any name.
+        return _NOTHING if judge is None or not draft.names_application else judge(draft, attributes)
 
-    def execution_succeeded(self, at: int) -> list[Event]:
-        """Record that the program continued after its failures; return the events that are now decided."""
-        self._expire(at)
-        self._survive(failed for failed in self._undecided() if failed.run is None)
-        return self._released()
+    def overdue(
+        self, work: str, attributes: Mapping[str, AttributeValue], severity: Severity
+    ) -> tuple[Severity, dict[str, AttributeValue]]:
+        """Record that work is overdue; return the severity of its event, and the incident's attributes.
 
-    def tick(self, now: int) -> list[Event]:
-        """Return the events whose settle time has ended.
+        One hang may exceed several limits. Only the first event of each severity is the alarm.
 
         Args:
-            now: milliseconds since the epoch.
+            work: identifies the work.
+            attributes: attributes that name the query or the job group, and the application.
+            severity: WARN at the limit, ERROR at a multiple of it.
         """
-        self._expire(now)
-        return self._released()
+        known = self._overdue.get(work)
+        key = self._incident_of(attributes) if known is None else known[0]
+        reached = max((level for other, level in self._overdue.values() if other == key), default=Severity.INFO)
+        put(self._overdue, work, (key, severity), _MOST)
+        if severity > reached:
+            return severity, {"incident.key": key, "incident.role": ALARM}
+        return Severity.INFO, {"incident.key": key, "incident.role": MEMBER}
 
-    def flush(self) -> list[Event]:
-        """Decide all roles now; call this when no more records will arrive."""
-        for failed in self._undecided():
-            failed.decide(failed.fallback)
-        return self._released()
+    def _incident_of(self, attributes: Mapping[str, AttributeValue]) -> str:
+        """Return the incident that overdue work joins."""
+        key, of_application = self._keys.of(attributes, OVERDUE), self._keys.of_application(attributes, OVERDUE)
+        if not self._overdue:
+            return key
+        # An application that runs too long while one of its jobs or queries hangs is the same hang. A query that hangs
+        # in such an application has its own incident, because a stream may be meant to run for ever.
+        if key == of_application:
+            return next(iter(self._overdue.values()))[0]
+        is_open = any(other == of_application for other, _ in self._overdue.values())
+        return of_application if is_open and not query_of(attributes) else key
 
-    def _undecided(self) -> Iterator[_Failed]:
-        return (failed for failed in list(self._recent) if failed.outcome is None)
+    def on_time(self, work: str) -> dict[str, AttributeValue]:
+        """Record that overdue work has recovered or ended; return the incident's attributes."""
+        key, _ = self._overdue.pop(work, ("", Severity.INFO))
+        if not key:
+            return {}
+        is_over = all(other != key for other, _ in self._overdue.values())
+        return {"incident.key": key, "incident.role": RECOVERY if is_over else MEMBER}
 
-    def _expire(self, at: int) -> None:
-        for failed in self._undecided():
-            if failed.at + self._settle <= at:
-                failed.decide(failed.fallback)
+    def still_overdue(self, work: str, key: str, severity: Severity) -> None:
+        """Restore overdue work that the preceding sidecar reported."""
+        put(self._overdue, work, (key, severity), _MOST)
 
-    @staticmethod
-    def _survive(failures: Iterable[_Failed]) -> None:
-        for failed in failures:
-            # A failed query has ended, so later work of the program does not show that the query survived its failure.
-            if failed.level < _QUERY:
-                failed.decide(_SURVIVED)
+    def predecessor_lost(self) -> bool:
+        """Record that an earlier run of this application is reported as lost.
 
-    def _judge(self, event: Event, at: int) -> _Failed | None:
-        """Return the failure that an event reports; None for an event that reports no failure.
-
-        If an event without a failure shows that the program survived earlier failures, decide their roles.
+        Returns:
+            Whether the loss is an alarm. It is none if this run has succeeded since: no later event would close it.
         """
-        attributes = event.attributes
-        new = attributes.get("spark.status.new")
-        entity = attributes.get("spark.entity") if event.name == _STATUS else None
-        # Check the scope too, because a program may add an event with the same name.
-        is_failure = event.name == _FAILURE and event.class_scope.startswith("spark.")
-        if is_failure or (entity == "application" and new == "LOST") or _is_failed_enrichment(event):
-            return self._fail(event, at)
-        if event.name == "BatchCommitEvent":
-            run = attributes.get(_RUN)
-            self._survive(failed for failed in self._undecided() if failed.run == run)
-        elif entity == "job" and new == "RUNNING" and _RUN not in attributes:
-            execution = attributes.get(_EXECUTION)
-            # Spark may have started another job of the execution before it noticed the failure.
-            self._survive(
-                failed
-                for failed in self._undecided()
-                if failed.run is None and (execution is None or failed.execution != execution)
-            )
-        elif entity == "application" and new != "RUNNING":
-            if new == "FINISHED":
-                self._survive(self._undecided())
-            for failed in self._undecided():
-                failed.decide(failed.fallback)
-        return None
+        self._application_may_be_open |= not self._has_recovered
+        return not self._has_recovered
 
-    def _fail(self, event: Event, at: int) -> _Failed:
-        attributes = event.attributes
-        level = _LEVELS.get(str(attributes.get("spark.entity")), _SQL)
-        run, execution = attributes.get(_RUN), attributes.get(_EXECUTION)
-        is_error = event.severity >= Severity.ERROR
-        failed = _Failed(
-            id=event.event_id,
-            key=incident_key(attributes),
-            level=level,
-            cause=str(attributes.get("failure.root_cause", "")),
-            run=None if run is None else str(run),
-            execution=None if execution is None else str(execution),
-            at=at,
-            # A query that still runs has survived its job's failure. If the query fails later, that failure is a new
-            # alarm.
-            fallback=_ALARM if is_error and (run is None or level >= _QUERY) else _SURVIVED,
-        )
-        while self._recent and self._recent[0].at < at - _MEMORY and self._recent[0].outcome is not None:
-            self._recent.popleft()
-        lower = [other for other in self._recent if failed.includes(other)]
-        if lower:
-            # Use the latest incident id that may already have been sent to a reporter, else the id of the first
-            # failure.
-            failed.id = next((other.id for other in reversed(lower) if other.outcome is not None), lower[0].id)
-            failed.key = lower[-1].key if level == _APPLICATION else failed.key
-            is_alarmed = any(other.alarmed for other in lower)
-            for other in lower:
-                if other.outcome is None:
-                    other.id = failed.id
-                other.decide(_CONSEQUENCE)
-                other.claimed = True
-            if is_alarmed:
-                failed.outcome, failed.alarmed = _CONSEQUENCE, True
-        if level == _STAGE:
-            # If Spark does not retry a stage, the stage's job fails, and the job's failure is the next record.
-            failed.decide(_CONSEQUENCE if is_error else _SURVIVED)
-        elif level == _APPLICATION:
-            failed.decide(_ALARM)
-        elif level == _JOB and not is_error:
-            # A cancelled job is not a failure.
-            failed.decide(_SURVIVED)
-        if len(self._recent) == _MOST_REMEMBERED:
-            self._recent[0].decide(self._recent[0].fallback)
-        self._recent.append(failed)
-        return failed
+    def _failed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        entity = attributes.get("spark.entity")
+        if entity == "job" and (job := self._watched(attributes)):
+            draft.severity = Severity.ERROR
+            put(self._groups, job, int(attributes.get("spark.job.id", 0)), _MOST)
+        is_alarm = draft.severity >= Severity.ERROR
+        role = ALARM if is_alarm else CONSEQUENCE if entity == "application" else MEMBER
+        return self._about_failure(draft, attributes, role)
 
-    def _released(self) -> list[Event]:
-        released = []
-        while self.held:
-            first = self.held[0]
-            if first.failed is None:
-                released.append(first.event)
-            elif first.failed.outcome is None:
-                break
-            else:
-                role = first.failed.outcome if first.is_alarm else _CONSEQUENCE
-                released.append(self._with_role(first.event, first.failed, role))
-            self.held.popleft()
-        return released
+    def _about_failure(
+        self, draft: Draft, attributes: Mapping[str, AttributeValue], role: str
+    ) -> Mapping[str, AttributeValue]:
+        is_application = attributes.get("spark.entity") == "application" and _RUN not in attributes
+        key = self._keys.of_application(attributes) if is_application else self._keys.of(attributes, FAILURE)
+        about = {"incident.id": self._id(draft, attributes), "incident.key": key, "incident.role": role}
+        return {**about, **self._links.of(attributes, key)}
 
-    def _with_role(self, event: Event, failed: _Failed, role: str) -> Event:
-        """Return the event with its role and the severity of that role."""
-        given, severity = event.attributes, _SEVERITIES[role]
-        about = {"incident.id": failed.id, "incident.key": failed.key, "incident.role": role}
-        return msgspec.structs.replace(
-            event,
-            severity=event.severity if event.severity is Severity.FATAL else severity,
-            attributes=Attributes({**given, **about, **self._links.of(given, failed.key)}),
+    def _id(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> str:
+        """Return the id of the failure event of the query's run, of the job, or of the entity itself."""
+        run, job = attributes.get(_RUN), attributes.get("spark.job.id")
+        if run is not None:
+            return self._event_id(_FAILURE, ("query", str(run)))
+        if job is not None:
+            return self._event_id(_FAILURE, ("job", int(job)))
+        if attributes.get("spark.entity") == "application" and draft.name == "JobStatusChangeEvent":
+            is_lost = draft.key[-1] == "LOST"
+            return self._event_id(draft.name, draft.key) if is_lost else self._event_id(_FAILURE, ("application",))
+        return self._event_id(draft.name, draft.key)
+
+    def _watched(self, attributes: Mapping[str, AttributeValue]) -> str:
+        """Return the group or description of a job whose failure is an alarm; empty for other jobs."""
+        if self._jobs is None or _RUN in attributes:
+            return ""
+        named = (str(attributes.get(name, "")) for name in ("spark.job.group", "spark.job.description"))
+        return job_of(attributes) if any(self._jobs.search(name) for name in named if name) else ""
+
+    def _enriched(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        is_failed = attributes.get("spark.enrich.outcome") == "failed"
+        return self._about_failure(draft, attributes, MEMBER) if is_failed else _NOTHING
+
+    def _changed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        entity, new = attributes.get("spark.entity"), attributes.get("spark.status.new")
+        if new == "FAILED":
+            if entity == "query":
+                self._runs.pop(query_of(attributes), None)
+            return self._about_failure(draft, attributes, MEMBER)
+        if entity == "job" and new == "FINISHED":
+            return self._job_succeeded(attributes)
+        if entity == "query" and new == "RUNNING":
+            put(self._runs, query_of(attributes), attributes.get(_RUN), _MOST)
+        elif entity == "application" and new == "FINISHED":
+            return self._application_succeeded(attributes)
+        elif entity == "application" and new == "LOST":
+            return self._about_failure(draft, attributes, ALARM)
+        return _NOTHING
+
+    def _job_succeeded(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        job = self._watched(attributes)
+        # Spark numbers jobs in the order of their starts; a job that started before the failure proves nothing.
+        failed = self._groups.get(job, -1)
+        if not job or failed is None or int(attributes.get("spark.job.id", 0)) <= failed:
+            return _NOTHING
+        put(self._groups, job, None, _MOST)
+        return _closes(self._keys.of_job(attributes, job))
+
+    def _application_succeeded(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        groups = [job for job, failed in self._groups.items() if failed is not None]
+        queries = [self._keys.of_query(attributes, query) for query in self._runs]
+        self._application_may_be_open, self._has_recovered = False, True
+        self._runs.clear()
+        self._groups.clear()
+        return _closes(
+            self._keys.of_application(attributes),
+            *queries,
+            *(self._keys.of_job(attributes, job) for job in groups),
         )
 
+    def _committed(self, _: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        query, run, keys = query_of(attributes), attributes.get(_RUN), []
+        if run is not None and self._runs.get(query) == run:
+            del self._runs[query]
+            keys.append(self._keys.of(attributes, FAILURE))
+        if self._application_may_be_open:
+            # A streaming application may never end on its own, so a commit shows that it works again.
+            keys.append(self._keys.of_application(attributes))
+            self._application_may_be_open = False
+        self._has_recovered = True
+        return _closes(*keys) if keys else _NOTHING
 
-def _repeats(event: Event, following: Event) -> bool:
-    """Return whether a status change reports the same failure as the next event."""
-    return (
-        event.name == _STATUS
-        and following.name == _FAILURE
-        and event.class_scope == following.class_scope
-        and all(event.attributes.get(key) == following.attributes.get(key) for key in ("spark.entity", "spark.job.id"))
-    )
+    def _reporter_changed(self, _: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        new, key = attributes.get("spark.status.new"), self._keys.of_reporter(attributes)
+        if new == "open":
+            return {"incident.key": key, "incident.role": ALARM}
+        return _closes(key) if new == "closed" else _NOTHING
 
 
-def _is_failed_enrichment(event: Event) -> bool:
-    return event.class_scope == "spark_events.enrich" and event.severity >= Severity.ERROR
+def _closes(key: str, *more: str) -> Mapping[str, AttributeValue]:
+    about: dict[str, AttributeValue] = {"incident.key": key, "incident.role": RECOVERY}
+    if more:
+        about["incident.more_keys"] = json.dumps(more)
+    return about

@@ -22,7 +22,7 @@ from fakes import (
     query_started,
     query_terminated,
 )
-from unit.translate.test_incidents import KINDS, SINK, STREAMING
+from unit.translate.test_incidents import SINK, SITUATIONS, STREAMING
 
 from reporters.awkward import AWKWARD, awkward_event
 from reporters.peers.alertmanager import Alertmanager, incidents
@@ -51,7 +51,6 @@ def translated(*records: dict[str, Any], name: str = "shop", run: str = "1") -> 
     translator = Translator()
     story = [application_start(app_name=name, app_id=f"local-{run}"), *records]
     events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
-    events += translator.decide()
     first = time.time_ns() // 1_000_000 - len(events)
     return [msgspec.structs.replace(one, observed_ts_millis=first + n) for n, one in enumerate(events)]
 
@@ -116,7 +115,7 @@ def chat(receivers: dict[str, Receiver]) -> list[list[str]]:
     return [slack, cards]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SITUATIONS)
 def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
     kind: str, receivers: dict[str, Receiver], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
@@ -124,7 +123,7 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
 
     A failure that the application survives opens no alert.
     """
-    records, body = KINDS[kind]
+    records, body = SITUATIONS[kind]
     name = f"shop-{kind}"
     body = None if body is None else body.replace("shop:", f"{name}:")
     expected = [] if body is None else [body]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,42 +47,6 @@ def test_an_acknowledgement_carries_the_number_after_its_record(recording: Recor
     assert recording.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
     acknowledgements.complete(lambda: (3, 0))
     assert recording.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
-
-
-def test_held_record_is_answered_but_not_acknowledged(recording: RecordingPipe) -> None:
-    """A held record is answered, so the driver continues, but not acknowledged, so the driver keeps the record."""
-    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 100)
-    for record in range(1, 6):
-        acknowledgements.translated(record, record + 1)
-    acknowledgements.hold(3)
-    acknowledgements.complete(lambda: (5, 5))
-    assert recording.answers() == [
-        {"kind": "ack", "through": 2, "sequence": 3},
-        {"kind": "answered", "through": 5},
-    ]
-    acknowledgements.complete(lambda: (5, 5))
-    assert recording.answers() == []
-    acknowledgements.hold(None)
-    acknowledgements.complete(lambda: (5, 5))
-    assert recording.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
-
-
-def test_released_record_is_not_acknowledged_before_delivery(recording: RecordingPipe) -> None:
-    """If a record is released while a reporter's thread reads the progress, it is acknowledged only after delivery."""
-    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 100)
-    for record in range(1, 6):
-        acknowledgements.translated(record, record + 1)
-    acknowledgements.hold(3)
-    letting_go = threading.Thread(target=acknowledgements.hold, args=[None])
-
-    def before_it_was_dispatched() -> tuple[int, int]:
-        letting_go.start()
-        letting_go.join(0.1)
-        return 5, 0
-
-    acknowledgements.complete(before_it_was_dispatched)
-    letting_go.join(20)
-    assert recording.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
 
 
 def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingPipe) -> None:

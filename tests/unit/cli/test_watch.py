@@ -61,7 +61,7 @@ def story(app_id: str = "local-1", minutes: int = 5, end: str | None = None, int
     for minute in range(minutes):
         events += translator.tick(START + minute * MINUTE)
     if end == "report":
-        events += translator.emit(final_report({}, {}, START + minutes * MINUTE))
+        events.append(translator.emit(final_report({}, {}, START + minutes * MINUTE)))
     elif end is not None:
         events += translator.translate(decoded(application_end(end)))
     return encode_lines(events)

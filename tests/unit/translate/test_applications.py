@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import AT_ONCE, START, application_end, application_start, decoded, query_started, query_terminated
+from fakes import START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.config import TranslateConfig
@@ -13,7 +13,7 @@ JOB_FAILED = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain"
 
 
 def translate(*records: dict[str, object]) -> list[Event]:
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     return [event for record in records for event in translator.translate(decoded(record))]
 
 
@@ -135,7 +135,7 @@ def test_a_killed_python_is_a_warning(name: str | None, text: str) -> None:
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
     """A provisional end is held, and reported once: when the outcome is known, or when the driver has exited."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
     reported = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
@@ -162,10 +162,10 @@ def test_a_failed_application_has_a_failure_event() -> None:
     assert failure.attributes["error.type"] == "PROGRAM_FAILED"
 
 
-def test_hints_do_not_change_the_status() -> None:
-    """A failed query or a failed last job is a hint in the application's end event, and does not change the status."""
+def test_a_failure_that_stands_makes_the_success_of_stop_doubtful() -> None:
+    """If the last thing that ran has failed and the exit code is unknown, the application is not FINISHED."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
-    assert event.attributes["spark.status.new"] == "FINISHED"
+    assert event.attributes["spark.status.new"] == "ENDED"
     assert event.attributes["spark.app.outcome_hint"] == "query 'clicks' failed; job 4 failed"
     assert "query 'clicks' failed" in event.body
 
@@ -186,7 +186,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
     """A job that still runs at its application's end is reported as cancelled, because Spark posts no end event."""
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
-    assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
+    assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.INFO, START + 9)
     assert (job.attributes["spark.status.old"], job.attributes["spark.status.new"]) == ("RUNNING", "CANCELLED")
     assert job.attributes["spark.job.id"] == 4
     assert job.body == "shop: job 4 (nightly) was cancelled: its application ended while the job was running"
@@ -195,7 +195,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
     """If a job's end record follows the application's, as in an event log, no second event is reported."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
     assert translator.translate(decoded(JOB_FAILED)) == []
@@ -222,7 +222,7 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
 
 def test_a_restarted_sidecar_names_no_running_job_after_dropped_records() -> None:
     """If records were dropped before the sidecar's start, the end of a restored job may be among them."""
-    translator = Translator(AT_ONCE, misses_records=True)
+    translator = Translator(misses_records=True)
     for record in (application_start(), job_start()):
         translator.restore(decoded(record))
     (end,) = translator.translate(decoded({**application_end("STOPPED"), "seq": 3}))
@@ -243,7 +243,7 @@ def test_a_restarted_query_runs_once_although_the_end_of_its_earlier_run_was_los
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
     """The event of a lost driver names at most ten of the jobs that were running."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
     (event,) = translator.driver_lost(START + 99, orderly=False)
@@ -267,7 +267,7 @@ def test_an_end_without_a_known_start_has_no_old_status() -> None:
 
 def test_a_repeated_start_or_end_makes_no_event() -> None:
     """A second start, a second end, or a driver loss after the application's end causes no event."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1
     for record in (application_start(), application_end("EXITED"), application_end()):
@@ -278,7 +278,7 @@ def test_a_repeated_start_or_end_makes_no_event() -> None:
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
     """The event of a driver's loss is FATAL, and its body names the running queries and jobs."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for record in (
         application_start(),
         query_started(),
@@ -296,7 +296,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
     """If the JVM announced its shutdown, a driver without an end event is ENDED instead of LOST."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
     assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.INFO)
@@ -305,7 +305,7 @@ def test_a_jvm_that_shut_down_in_order_is_not_lost() -> None:
 
 def test_an_application_that_never_started_is_not_lost() -> None:
     """A driver that dies before the start of its application causes no event."""
-    assert Translator(AT_ONCE).driver_lost(START, orderly=False) == []
+    assert Translator().driver_lost(START, orderly=False) == []
 
 
 def test_an_uncaught_exception_is_diagnosed() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from fakes import (
-    AT_ONCE,
     START,
     application_end,
     application_start,
@@ -19,7 +17,7 @@ from fakes import (
 )
 
 from spark_events import Event, Severity
-from spark_events.translate.config import BatchCommitConfig
+from spark_events.translate.config import BatchCommitConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 
@@ -37,7 +35,7 @@ def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[s
 class Stream:
     def __init__(self, interval: float = 60, limit: float | None = None, enabled: bool = True) -> None:
         config = BatchCommitConfig(enabled=enabled, min_interval=interval, max_duration=limit)
-        self.translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=config))
+        self.translator = Translator(TranslateConfig(batch_commit=config))
         self.send(application_start(), query_started())
 
     def send(self, *records: dict[str, Any]) -> list[Event]:
@@ -152,17 +150,8 @@ def test_merged_event_has_a_stable_event_id() -> None:
     assert len({event.event_id for event in first}) == 2
 
 
-def test_record_of_a_held_event_is_not_acknowledged() -> None:
-    """The record of a held event is not acknowledged."""
-    stream = Stream()
-    stream.send({"seq": 3, **batch(0, 0)}, {"seq": 4, **batch(1, 1)}, {"seq": 5, **batch(2, 2)})
-    assert stream.translator.held_record == 4
-    stream.tick(60)
-    assert stream.translator.held_record is None
-
-
-def test_a_clock_set_back_does_not_delay_held_commits() -> None:
-    """If the clock is set back, a held event does not wait for its former deadline."""
+def test_a_clock_set_back_does_not_delay_merged_commits() -> None:
+    """If the clock is set back, a merged event does not wait for its former deadline."""
     stream = Stream()
     assert reported(stream.send(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert reported(stream.tick(70)) == [(None, 2, 1)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
-from fakes import AT_ONCE, application_start, decoded, query_progress, query_started, query_terminated
+from fakes import application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.config import BatchCommitConfig, TranslateConfig
@@ -23,11 +22,6 @@ def commits(*records: dict[str, Any], config: BatchCommitConfig | None = None) -
         translator.translate(decoded(record))
     events = [event for record in records for event in translator.translate(decoded(record))]
     return [event for event in events if event.name == "BatchCommitEvent"]
-
-
-def held(translator: Translator) -> tuple[int | None, float | None]:
-    """Return the number of the held record and the deadline of its event."""
-    return translator.held_record, translator.next_deadline
 
 
 def commit(**progress: Any) -> Event:
@@ -267,14 +261,13 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
     assert "batches 1 to 2" in middle.body
 
 
-def test_held_commits_are_reported_before_a_failure() -> None:
-    """If a query fails, its held commits are reported before the failure."""
-    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=60.0)))
+def test_merged_commits_are_reported_before_a_failure() -> None:
+    """If a query fails, its merged commits are reported before the failure."""
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
         reported += [event.name for event in translator.translate(decoded({"seq": 7, **record}))]
     assert reported[1:] == ["BatchCommitEvent", "BatchCommitEvent", "JobStatusChangeEvent", "JobFailureEvent"]
-    assert translator.held_record is None
 
 
 def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
@@ -282,9 +275,9 @@ def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 
-def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """If the clock is set back, a held commit is reported at the first idle report of its query with the new time."""
-    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
+def test_a_merged_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    """If the clock is set back, a merged commit is reported at the first idle report of its query with the new time."""
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def reported(seq: int, record: dict[str, Any]) -> list[object]:
         events = translator.translate(decoded({"seq": seq, **record}))
@@ -299,20 +292,17 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
         [],
     ]
     assert reported(4, idle("2026-11-21T12:14:32.000Z")) == []
-    assert translator.held_record == 3
     assert reported(5, idle("2026-11-20T12:14:33.000Z")) == [1]
-    assert held(translator) == (None, None)
+    assert translator.next_deadline is None
 
 
-def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
-    """The driver keeps the record of a held event until the deadline of this event."""
-    translator = Translator(dataclasses.replace(AT_ONCE, batch_commit=BatchCommitConfig(min_interval=10.0)))
+def test_a_merged_commit_is_reported_at_its_deadline() -> None:
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))
-    assert translator.held_record == 3
     deadline = translator.next_deadline
     assert deadline is not None
     assert translator.tick(deadline - 1) == []
     (event,) = translator.tick(deadline)
     assert event.attributes["spark.batch.id"] == 1
-    assert held(translator) == (None, None)
+    assert translator.next_deadline is None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
-from fakes import AT_ONCE, START, decoded, query_started
+from fakes import START, decoded, query_started
 
 from spark_events import Event, Severity
+from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
@@ -40,7 +40,7 @@ def edge(status: str, attempt: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
-    translator = Translator(dataclasses.replace(AT_ONCE, **config))
+    translator = Translator(TranslateConfig(**config))
     translator.translate(decoded(query_started()))
     events = [event for record in records for event in translator.translate(decoded(record))]
     return [event for event in events if event.class_scope != "spark.executor"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from typing import Any
 
-from fakes import AT_ONCE, START, application_end, decoded
+from fakes import START, application_end, decoded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.applications import Application, applications
@@ -69,8 +68,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
     patience: float,
 ) -> None:
     """A record causes only the events and severities in the table. The driver uses the table to decide when to wait."""
-    config = dataclasses.replace(
-        AT_ONCE,
+    config = TranslateConfig(
         batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
         watermark=WatermarkConfig(idle_timeout=patience),
         streaming_jobs=True,
@@ -99,9 +97,7 @@ def test_every_kind_of_record_that_is_translated_is_listed() -> None:
 
 def test_every_listed_kind_makes_an_event() -> None:
     """Every kind in the table causes an event. A kind without events would make the driver wait for no reason."""
-    config = dataclasses.replace(
-        AT_ONCE, watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True
-    )
+    config = TranslateConfig(watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True)
     made = defaultdict(set)
     for kind, event in events(_everything("STOPPED"), config):
         made[kind].add(event.name)

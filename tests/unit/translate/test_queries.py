@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fakes import AT_ONCE, START, application_start, decoded, query_progress, query_started, query_terminated
+from fakes import START, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
 
 
 def translate(*records: dict[str, object]) -> list[Event]:
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     translator.translate(decoded(application_start()))
     return [event for record in records for event in translator.translate(decoded(record))]
 

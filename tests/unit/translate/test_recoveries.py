@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pytest
 from fakes import (
     START,
     application_end,
@@ -15,10 +17,11 @@ from fakes import (
     query_terminated,
 )
 
-from spark_events import Event
+from spark_events import Event, Severity
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.dispatch_reports import reporter_status
+from spark_events.translate.incidents.config import AlarmConfig, IdentityConfig
 from spark_events.translate.translator import Translator
 
 SINK = "java.io.IOException: No space left on device"
@@ -26,8 +29,7 @@ SINK = "java.io.IOException: No space left on device"
 
 def translated(*records: dict[str, Any], translator: Translator | None = None) -> list[Event]:
     translator = translator or Translator()
-    events = [event for one in (application_start(), *records) for event in translator.translate(decoded(one))]
-    return [*events, *translator.decide()]
+    return [event for one in (application_start(), *records) for event in translator.translate(decoded(one))]
 
 
 def closed(events: list[Event]) -> list[list[str]]:
@@ -48,41 +50,97 @@ def test_the_first_commit_of_each_run_closes_the_query() -> None:
         query_started("r3", "q2", "other"),
         query_progress(0, "r3", "q2", name="other"),
     )
-    assert closed(events) == [["shop/clicks/failure", "shop/failure"], ["shop/clicks/failure"], ["shop/other/failure"]]
+    assert closed(events) == [
+        ["shop/query=clicks/failure", "shop/failure"],
+        ["shop/query=clicks/failure"],
+        ["shop/query=other/failure"],
+    ]
     assert [event.name for event in events if event.attributes.get("incident.role") == "recovery"] == [
         "BatchCommitEvent"
     ] * 3
 
 
-def test_a_successful_end_closes_incidents_without_a_failure_in_this_run() -> None:
-    """An application's success closes incidents of named job groups, and of queries that did not fail in this run."""
-    groups = ["nightly", "0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "nightly"]
-    jobs = [
-        {"kind": "job_start", "job_id": n, "time": START, "properties": {"spark.jobGroup.id": group}}
-        for n, group in enumerate(groups)
-    ]
+def jobs_of(group: str, *ends: bool, first: int = 0, description: str = "") -> list[dict[str, Any]]:
+    """Return the records of jobs of a group, one after the other; each succeeds or fails."""
+    found: list[dict[str, Any]] = []
+    failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": SINK}
+    properties = {"spark.jobGroup.id": group, **({"spark.job.description": description} if description else {})}
+    for number, succeeds in enumerate(ends, first):
+        moment = {"job_id": number, "time": START + number, "at": START + number}
+        end = {"kind": "job_end", **moment, **({} if succeeds else {"failure": failure})}
+        found += [{"kind": "job_start", **moment, "properties": properties}, end]
+    return found
+
+
+ALL_JOBS = TranslateConfig(alarms=AlarmConfig(jobs=re.compile("^group")))
+
+
+def test_a_successful_end_closes_the_application_and_queries_without_data() -> None:
     events = translated(
         query_started(),
         query_terminated(),
         query_started("r2", "q2", "broken"),
         query_terminated("r2", "q2", exception=SINK),
-        *jobs,
+        *jobs_of("nightly", True),
         application_end(),
     )
-    assert closed(events) == [["shop/failure", "shop/clicks/failure", "shop/nightly/failure"]]
+    assert closed(events) == [["shop/failure", "shop/query=clicks/failure"]]
+
+
+def test_the_first_success_of_a_job_group_closes_what_an_earlier_run_left_open() -> None:
+    events = translated(*jobs_of("group a", True, True), *jobs_of("other", True), translator=Translator(ALL_JOBS))
+    assert closed(events) == [["shop/job=group a/failure"]]
+
+
+def test_a_success_after_a_failed_job_closes_its_group() -> None:
+    translator = Translator(ALL_JOBS)
+    events = translated(*jobs_of("group a", False, True, False, True), application_end(), translator=translator)
+    found = [e for e in events if e.attributes.get("incident.role") in ("alarm", "recovery")]
+    assert [(e.severity.value, e.attributes["incident.role"]) for e in found] == [
+        ("ERROR", "alarm"),
+        ("DEBUG", "recovery"),
+        ("ERROR", "alarm"),
+        ("DEBUG", "recovery"),
+        ("INFO", "recovery"),
+    ]
+    assert closed(events)[-1] == ["shop/failure"]
+
+
+def test_the_success_of_a_job_that_started_before_the_failure_closes_nothing() -> None:
+    (one, one_end), (two, two_end) = jobs_of("group a", True), jobs_of("group a", False, first=1)
+    translator = Translator(ALL_JOBS)
+    assert closed(translated(one, two, two_end, one_end, translator=translator)) == []
+
+
+@pytest.mark.parametrize("groups", [1, 20, 21, 200])
+def test_success_closes_every_job_group(groups: int) -> None:
+    """Groups whose last job failed are closed by the application's success, however many they are."""
+    jobs = [record for n in range(groups) for record in jobs_of(f"group {n} \u00fc", False, first=n)]
+    translator = Translator(ALL_JOBS)
+    events = translated(*jobs, application_end("STOPPED", program_exit_code=0), translator=translator)
+    assert closed(events) == [["shop/failure", *(f"shop/job=group {n} \u00fc/failure" for n in range(groups))]]
+
+
+@pytest.mark.parametrize(
+    ("group", "description", "subject"),
+    [
+        ("group a", "load", "group a"),
+        ("group/a=b", "", "group%2Fa%3Db"),
+        ("group 0c5b1c3e-7a34-4b9c-8f2d-0123456789ab", "load", "load"),
+        ("other", "group of mine", "other"),
+    ],
+)
+def test_a_failed_job_is_an_alarm_only_on_request(group: str, description: str, subject: str) -> None:
+    """The key of a job contains its group or, if a server generates the groups, its description."""
+    records = jobs_of(group, False, description=description)
+    (alarm,) = [e for e in translated(*records, translator=Translator(ALL_JOBS)) if e.severity >= Severity.ERROR]
+    assert alarm.attributes["incident.key"] == f"shop/job={subject}/failure"
+    assert all(event.severity < Severity.ERROR for event in translated(*records))
 
 
 def test_an_unsuccessful_end_closes_nothing() -> None:
     for ending in ("PROGRAM_FAILED", "SIGTERM", "EXITED"):
         assert closed(translated(application_end(ending))) == []
-
-
-def test_the_keys_of_many_groups_are_limited() -> None:
-    """The number of keys in a recovery is limited, because each key causes a request."""
-    groups = [{"spark.jobGroup.id": f"group {n} \u00fc"} for n in range(100)]
-    jobs = [{"kind": "job_start", "job_id": n, "time": START, "properties": one} for n, one in enumerate(groups)]
-    (keys,) = closed(translated(*jobs, application_end()))
-    assert len(keys) == 21
 
 
 def test_a_restarted_sidecar_knows_which_runs_have_committed() -> None:
@@ -103,8 +161,8 @@ def test_a_deadline_closes_when_the_work_is_on_time() -> None:
     )
     edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
     assert [(one["incident.role"], one["incident.key"]) for one in edges] == [
-        ("alarm", "shop/nightly/deadline-job"),
-        ("recovery", "shop/nightly/deadline-job"),
+        ("alarm", "shop/job=nightly/overdue"),
+        ("recovery", "shop/job=nightly/overdue"),
     ]
 
 
@@ -120,8 +178,11 @@ def test_the_last_overdue_job_of_a_group_closes_its_incident() -> None:
     ends = [{"kind": "job_end", **one, "at": START + 190_000} for one in jobs]
     events = translated(*starts, *late, *ends, translator=translator)
     edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
-    assert [one.get("incident.role") for one in edges] == ["alarm"] * 6 + [None, "recovery", "recovery"]
-    assert closed(events) == [["shop/nightly/deadline-job"], ["shop/export/deadline-job"]]
+    assert [(one["spark.job.id"], one["incident.role"]) for one in edges] == [
+        *[(0, "alarm"), (1, "member"), (2, "alarm")] * 2,
+        *[(0, "member"), (1, "recovery"), (2, "recovery")],
+    ]
+    assert closed(events) == [["shop/job=nightly/overdue"], ["shop/job=export/overdue"]]
 
 
 def test_the_last_topic_behind_closes_the_incident_of_its_query() -> None:
@@ -141,8 +202,8 @@ def test_the_last_topic_behind_closes_the_incident_of_its_query() -> None:
     edges = [event.attributes for event in events if event.name == "DeadlineStatusChangeEvent"]
     assert [(one["spark.deadline.topic"], one.get("incident.role")) for one in edges] == [
         ("a", "alarm"),
-        ("b", "alarm"),
-        ("a", None),
+        ("b", "member"),
+        ("a", "member"),
         ("b", "recovery"),
     ]
 
@@ -152,9 +213,125 @@ def test_a_breaker_closes_its_own_incident() -> None:
     translator = Translator()
     translated(translator=translator)
     drafts = [reporter_status("audit", old, new, "why", START) for old, new in STATES]
-    events = [event for draft in drafts for event in translator.emit(draft)]
+    events = [translator.emit(draft) for draft in drafts]
     assert [event.attributes.get("incident.role") for event in events] == ["alarm", None, "recovery"]
-    assert {event.attributes.get("incident.key") for event in events} == {None, "shop/audit/reporter"}
+    assert {event.attributes.get("incident.key") for event in events} == {None, "shop/reporter=audit/reporter"}
 
 
 STATES = [("closed", "open"), ("open", "half-open"), ("half-open", "closed")]
+
+
+def hang(rules: DeadlineConfig, *inspections: dict[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return rule, severity, role and key of each deadline event."""
+    events = translated(*records, *inspections, translator=Translator(TranslateConfig(deadline=rules)))
+    found = [event for event in events if event.name == "DeadlineStatusChangeEvent"]
+    return [
+        (
+            str(event.attributes["spark.deadline.rule"]),
+            event.severity.value,
+            str(event.attributes["incident.role"]),
+            str(event.attributes["incident.key"]),
+        )
+        for event in found
+    ]
+
+
+def inspected(seconds: int, **about: Any) -> dict[str, Any]:
+    at = START + seconds * 1000
+    facts = {"queries": [], "jobs": [], "stages": [], "executors": 1, "cores": 1, "idle_since": START}
+    return {"kind": "inspection", "seq": 9, "asked": at, "at": at, **facts, **about}
+
+
+def test_one_hang_of_a_query_is_one_incident_whatever_rule_notices_it() -> None:
+    rules = DeadlineConfig(batch=60.0, progress=60.0, resources=None)
+    thread = {"run_id": "r1", "busy_since": START, "frames": ["a.B.c(B.java:1)"]}
+    late = [inspected(seconds, queries=[thread]) for seconds in (61, 181)]
+    records = [query_started()]
+    key = "shop/query=clicks/overdue"
+    found = hang(rules, *late, query_progress(0, at=START + 200_000), records=records)
+    assert found == [
+        ("batch", "WARN", "alarm", key),
+        ("progress", "INFO", "member", key),
+        ("batch", "ERROR", "alarm", key),
+        ("progress", "INFO", "member", key),
+        ("batch", "INFO", "member", key),
+        ("progress", "INFO", "recovery", key),
+    ]
+
+
+@pytest.mark.parametrize(("job", "application"), [(60.0, 120.0), (120.0, 60.0)])
+def test_a_hanging_job_and_its_application_are_one_incident(job: float, application: float) -> None:
+    """An application that runs too long because a job hangs is the same hang, whatever limit passes first."""
+    rules = DeadlineConfig(job=job, application=application, resources=None)
+    start = {"kind": "job_start", "job_id": 3, "time": START, "at": START, "properties": {"spark.jobGroup.id": "n"}}
+    end = {"kind": "job_end", "job_id": 3, "time": START + 150_000, "at": START + 150_000}
+    late = [inspected(seconds, jobs=[[3]]) for seconds in (61, 121)]
+    at = START + 151_000
+    found = hang(rules, *late, end, application_end(at=at, time=at), records=[start])
+    assert [(severity, role) for _, severity, role, _ in found] == [
+        ("WARN", "alarm"),
+        ("INFO", "member"),
+        ("INFO", "member"),
+        ("INFO", "recovery"),
+    ]
+    assert len({key for *_, key in found}) == 1
+
+
+def test_a_restarted_sidecar_knows_the_incidents_of_overdue_work() -> None:
+    """If two jobs of a group are overdue, the recovery of one after a restart closes nothing."""
+    config = TranslateConfig(deadline=DeadlineConfig(job=60.0, resources=None))
+    first = Translator(config)
+    jobs = [{"job_id": n, "time": START, "properties": {"spark.jobGroup.id": "nightly"}} for n in range(2)]
+    starts = [{"kind": "job_start", **one} for one in jobs]
+    translated(*starts, inspected(61, jobs=[[0], [1]]), translator=first)
+    first.deadlines.schedule()
+    first.deadlines.tick(START + 10_000_000)
+    question = first.deadlines.take_question()
+    assert question is not None
+    successor = Translator(config)
+    for record in (application_start(), *starts, inspected(62, jobs=[[0], [1]], overdue=question["overdue"])):
+        successor.restore(decoded(record))
+    ends = [{"kind": "job_end", **one, "time": START + 70_000, "at": START + 70_000} for one in jobs]
+    events = [event for one in ends for event in successor.translate(decoded(one))]
+    found = [event.attributes["incident.role"] for event in events if event.name == "DeadlineStatusChangeEvent"]
+    assert found == ["member", "recovery"]
+
+
+def test_the_identity_is_part_of_every_key() -> None:
+    """A run in another environment closes nothing here: all its keys differ."""
+    identity = IdentityConfig("prod", ("team",), {"team": "a/b", "owner": "ada"})
+    config = TranslateConfig(identity=identity)
+    events = translated(query_started(), query_progress(0), translator=Translator(config))
+    prefix = "environment=prod/team=a%2Fb/shop"
+    assert closed(events) == [[f"{prefix}/query=clicks/failure", f"{prefix}/failure"]]
+    tags = {"deployment.environment.name": "prod", "spark.tag.team": "a/b", "spark.tag.owner": "ada"}
+    assert all(tags.items() <= event.attributes.items() for event in events)
+
+
+def test_a_query_and_a_job_group_of_one_name_have_different_keys() -> None:
+    translator = Translator(TranslateConfig(alarms=AlarmConfig(jobs=re.compile("clicks"))))
+    events = translated(*jobs_of("clicks", False), query_started(), query_progress(0), translator=translator)
+    (alarm,) = [event for event in events if event.attributes.get("incident.role") == "alarm"]
+    assert alarm.attributes["incident.key"] == "shop/job=clicks/failure"
+    assert closed(events) == [["shop/query=clicks/failure", "shop/failure"]]
+
+
+@pytest.mark.parametrize("has_recovered", [False, True])
+def test_an_earlier_run_that_is_reported_as_lost_late(has_recovered: bool) -> None:
+    """A loss that is reported after this run's success is no alarm; otherwise, the next success closes it."""
+    translator = Translator()
+    lost = Translator().driver_lost(START, orderly=False)
+    assert lost == []
+    before = Translator()
+    translated(translator=before)
+    (event,) = before.driver_lost(START, orderly=False)
+    translated(query_started(), *([query_progress(0)] if has_recovered else []), translator=translator)
+    found = translator.predecessor_lost(event)
+    assert found.event_id == event.event_id
+    later = [one for record in (query_progress(1),) for one in translator.translate(decoded(record))]
+    if has_recovered:
+        assert (found.severity, found.attributes["incident.role"]) == (Severity.WARN, "member")
+        assert closed(later) == []
+    else:
+        assert (found.severity, found.attributes["incident.role"]) == (Severity.FATAL, "alarm")
+        assert closed(later) == [["shop/query=clicks/failure", "shop/failure"]]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
-from fakes import AT_ONCE, START, application_end, application_start, decoded, query_started, query_terminated
+from fakes import START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import FailureConfig
+from spark_events.translate.config import FailureConfig, TranslateConfig
 from spark_events.translate.enrichers import TypeEnricher
-from spark_events.translate.incidents.config import IncidentConfig
 from spark_events.translate.translator import Translator
 
 EXISTS = "[PATH_ALREADY_EXISTS] Path file:/out already exists. SQLSTATE: 42K04"
@@ -23,6 +21,8 @@ ABORTED = (
 )
 RAISED = "[USER_RAISED_EXCEPTION] inner SQLSTATE: P0001"
 MICRO_BATCH = "clicks<br/>id = 3f0a<br/>runId = 6f595dfe-64f8-4732-9d1e-01d23ed89ab7<br/>batch = 4"
+
+PROGRAM_FAILED = application_end("PROGRAM_FAILED", at=START + 3, time=START + 3)
 
 
 def ended(number: int = 7, error: str | None = EXISTS, **fields: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def failure(kind: str, message: str, error_class: str | None = None) -> dict[str
 
 
 def failures(*records: dict[str, Any]) -> list[Event]:
-    config = dataclasses.replace(AT_ONCE, failure=FailureConfig(enrichers=(TypeEnricher(),)))
+    config = TranslateConfig(failure=FailureConfig(enrichers=(TypeEnricher(),)))
     translator = Translator(config)
     events = [event for record in (application_start(), *records) for event in translator.translate(decoded(record))]
     return [event for event in events if event.name == "JobFailureEvent"]
@@ -70,12 +70,15 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
     assert expected.items() <= event.attributes.items()
 
 
-def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
-    """If the driver runs out of memory, for example in collect(), the event is an ERROR although the jobs succeeded."""
+def test_a_driver_that_runs_out_of_memory() -> None:
+    """If the driver runs out of memory, for example in collect(), the execution fails although its jobs succeeded."""
     (event,) = failures(*job(), ended(error=MEMORY))
-    assert event.severity is Severity.ERROR
+    assert event.severity is Severity.WARN
     assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
     assert event.attributes["failure.label.type"] == "RESOURCE"
+
+
+STAGE = {"stage_id": 1, "attempt": 0, "name": "s", "tasks": 2, "time": START}
 
 
 @pytest.mark.parametrize(
@@ -83,68 +86,38 @@ def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
     [
         (failure("org.apache.spark.SparkRuntimeException", RAISED, "USER_RAISED_EXCEPTION"), RAISED),
         (failure("org.apache.spark.SparkException", ABORTED), ABORTED),
-        (failure("org.apache.spark.SparkException", "Job 4 cancelled by x"), "Job 4 cancelled by x"),
     ],
 )
-def test_sql_that_fails_because_of_its_job_is_reported_by_the_job(why: dict[str, Any], error: str) -> None:
-    """If an SQL execution and its job fail, only the job's event is reported, whichever end arrives first."""
+def test_sql_that_fails_because_of_its_job(why: dict[str, Any], error: str) -> None:
+    """If a SQL execution and its job fail, the execution's event is INFO, whichever end arrives first."""
     start, end = job(failure=why)
-    for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
-        assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job"]
+    stage = {"kind": "stage_completed", **STAGE, "failed": 1, "failure_reason": error, "task_failure": error}
+    begun = [{**start, "stages": [1]}, stage]
+    for records in ([*begun, end, ended(error=error)], [*begun, ended(error=error), end]):
+        found = {event.attributes["spark.entity"]: event for event in failures(*records)}
+        assert {entity: event.severity for entity, event in found.items()} == {
+            "stage": Severity.INFO,
+            "job": Severity.WARN,
+            "sql": Severity.INFO,
+        }
+        assert found["sql"].body.startswith("shop: SQL execution 7 (save at etl.py:9) failed because its job 4 failed:")
+        assert len({event.attributes["incident.id"] for event in found.values()}) == 1
 
 
-def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
-    """If Spark cancels the job of failed SQL, as after a broadcast timeout, both the SQL and the job are reported."""
+def test_cancelled_sql_is_no_failure() -> None:
+    start, end = job(failure=failure("org.apache.spark.SparkException", "Job 4 cancelled by x"))
+    assert failures(start, end, ended(error="Job 4 cancelled by x")) == []
+
+
+def test_sql_whose_job_spark_cancels() -> None:
+    """If Spark cancels the job of failed SQL, as after a broadcast timeout, only the SQL execution has failed."""
     cancelled = failure(
         "org.apache.spark.SparkException", "Job 4 cancelled The corresponding broadcast query has failed."
     )
     start, end = job(failure=cancelled)
     failed = ended(error="Could not execute broadcast in 2 secs.")
     for records in ([start, end, failed], [start, failed, end]):
-        assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job", "sql"]
-
-
-def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> None:
-    """If its job's end record is missing, a failed SQL execution is reported at the application's end."""
-    start, _ = job()
-    assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
-
-
-def test_sql_whose_job_never_ends_is_reported_after_a_minute() -> None:
-    """If its job's end record is missing, a failed SQL execution is reported within 60 s; its record waits for this."""
-    start, _ = job()
-    translator = Translator(dataclasses.replace(AT_ONCE, incident=IncidentConfig()))
-    for record in (application_start(), start, ended(seq=9)):
-        assert [event.name for event in translator.translate(decoded(record)) if event.name == "JobFailureEvent"] == []
-    assert translator.next_deadline is not None
-    assert translator.next_deadline <= START + 60_003
-    translator.tick(START + 60_002)
-    assert translator.held_record == 9
-    translator.tick(START + 60_003)
-    # Its role in the incident is still undecided.
-    assert translator.held_record == 9
-    names = [event.name for event in translator.tick(START + 63_000)]
-    assert "JobFailureEvent" in names
-    assert translator.held_record is None
-
-
-def test_sql_whose_job_never_ends_is_reported_before_a_later_job_ends() -> None:
-    """In a replay, which has no timers, the end of a later job releases a failure that has waited for 60 s."""
-    start, _ = job()
-    _, later = job(5, "8")
-    late = {**later, "time": START + 60_003}
-    assert failures(start, ended(), {**later, "time": START + 60_002}) == []
-    assert [event.attributes["spark.entity"] for event in failures(start, ended(), late)] == ["sql"]
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_held_sql_is_reported_if_no_more_records_arrive(is_lost: bool) -> None:
-    """If the driver dies, or if a log is incomplete, a failed SQL execution with a running job is reported."""
-    translator = Translator(AT_ONCE)
-    for record in (application_start(), job()[0], ended()):
-        translator.translate(decoded(record))
-    first, *_ = translator.driver_lost(START + 9, orderly=False) if is_lost else translator.flush()
-    assert (first.name, first.attributes["spark.entity"]) == ("JobFailureEvent", "sql")
+        assert [event.attributes["spark.entity"] for event in failures(*records)] == ["sql"]
 
 
 def test_the_execution_around_a_failed_execution_is_not_reported() -> None:
@@ -166,19 +139,22 @@ def test_sql_that_succeeds_makes_no_event() -> None:
 # --- the reason of the application --------------------------------------------------------------
 
 
-def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
-    """The reason for a failed application is the previous SQL error, because Spark's end event contains no reason."""
-    first, last = failures(ended(), application_end("PROGRAM_FAILED"))
+def test_a_failed_application_names_the_sql_that_failed_before_it() -> None:
+    """Spark's end event contains no reason, so the previous failure is named as what it is: the one before."""
+    _, last = failures(ended(), PROGRAM_FAILED)
     assert last.attributes["spark.entity"] == "application"
-    assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
+    assert last.attributes["failure.preceding.error_type"] == "PATH_ALREADY_EXISTS"
     assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 (save at etl.py:9) failed"
-    assert last.body == f"shop: application failed: SQL execution 7 (save at etl.py:9) failed: {EXISTS}"
+    assert last.body == (
+        "shop: application failed: its program ended with an error; last failure before: SQL execution 7, 0 s earlier:"
+        f" {EXISTS}"
+    )
 
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
 def test_a_failure_followed_by_a_success_is_not_the_reason(success: list[dict[str, Any]]) -> None:
     """A failure is not the reason if later work succeeds, because the program caught the error and continued."""
-    *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
+    *_, last = failures(ended(), *success, PROGRAM_FAILED)
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "spark.app.outcome_hint" not in last.attributes
 
@@ -198,15 +174,16 @@ def test_a_success_that_began_before_the_failure_does_not_remove_the_reason(
 ) -> None:
     """A failure stays the reason if work succeeds that began before the failure, in another thread of the program."""
     begun = [{"kind": "sql_execution_start", "execution_id": number, "time": START} for number in (7, 8, 9)]
-    first, last = failures(*begun, job(8, "8")[0], *failed, *success, application_end("PROGRAM_FAILED"))
-    assert last.attributes["error.type"] == first.attributes["error.type"]
-    assert last.attributes["failure.root_cause"] == first.attributes["failure.root_cause"]
+    first, last = failures(*begun, job(8, "8")[0], *failed, *success, PROGRAM_FAILED)
+    assert last.attributes["failure.preceding.error_type"] == first.attributes["error.type"]
+    assert last.attributes["failure.preceding.root_cause"] == first.attributes["failure.root_cause"]
     assert str(last.attributes["spark.app.outcome_hint"]).endswith(" failed")
 
 
 def test_a_finished_application_has_only_a_hint() -> None:
-    """If the application finished, a failed statement is only a hint, because the program may have caught the error."""
-    assert [event.attributes["spark.entity"] for event in failures(ended(), application_end("STOPPED"))] == ["sql"]
+    """If the application finished, a failed statement is only a hint, because the program caught the error."""
+    records = [ended(), application_end("STOPPED", program_exit_code=0)]
+    assert [event.attributes["spark.entity"] for event in failures(*records)] == ["sql"]
 
 
 def test_the_program_s_exception_is_the_application_s_reason() -> None:
@@ -226,8 +203,9 @@ def test_one_cause_has_one_error_type() -> None:
         " SQLSTATE: 22012\n\tat org.apache.spark.X.y(X.scala:1)"
     )
     query = query_terminated(exception=wrapped, error_class="FOREACH_BATCH_USER_FUNCTION_ERROR")
-    reported = failures(query_started(), *job(failure=why), query, application_end("PROGRAM_FAILED"))
+    reported = failures(query_started(), *job(failure=why), query, PROGRAM_FAILED)
     assert [event.attributes["spark.entity"] for event in reported] == ["job", "query", "application"]
+    assert reported[-1].attributes["incident.role"] == "consequence"
     assert {event.attributes["error.type"] for event in reported} == {"DIVIDE_BY_ZERO"}
 
 
@@ -254,12 +232,13 @@ def test_spark_s_failure_has_precedence_over_the_shell_s_error() -> None:
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
-    """If the outcome of the spark-sql shell is unknown, as with Spark 3.5, the shell's error is a hint."""
-    translator = Translator(AT_ONCE)
+    """With Spark 3.5, the outcome of the spark-sql shell is unknown; its error is a failure that stands."""
+    translator = Translator()
     translator.translate(decoded(application_start()))
-    (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
+    event, alarm = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
     assert event.attributes["spark.status.new"] == "ENDED"
-    assert "PARSE_SYNTAX_ERROR" in str(event.attributes["spark.app.outcome_hint"])
+    assert event.attributes["spark.app.outcome_hint"] == "the last statement failed"
+    assert alarm.body.startswith("shop: application ended after its last statement failed: [PARSE_SYNTAX_ERROR]")
 
 
 def test_an_error_before_a_successful_end_of_the_shell_is_ignored() -> None:

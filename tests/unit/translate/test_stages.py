@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import AT_ONCE, START, decoded
+from fakes import START, decoded
 
 from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
@@ -37,7 +37,7 @@ def removed(executor: str, time: int, reason: str | None) -> dict[str, Any]:
 
 
 def translate(*records: dict[str, Any]) -> list[Event]:
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     events = [event for record in records for event in translator.translate(decoded(record))]
     return [event for event in events if event.class_scope != "spark.executor"]
 
@@ -102,7 +102,7 @@ def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
     )
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for reasons in ((reason, final), (final, final)):
         stage = 3 + len(reasons[0])
         records = [submitted(stage), *(completed(one, stage) for one in reasons)]
@@ -287,7 +287,7 @@ def test_a_clock_set_back_hides_no_status_change() -> None:
 
 def test_a_long_stage_is_kept_during_thousands_of_short_stages() -> None:
     """The state of a long stage survives thousands of short stages, because finished stages are removed first."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
     for stage in range(1, 5_000):
         translator.translate(decoded(submitted(stage)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import (
-    AT_ONCE,
     ROOT,
     START,
     application_end,
@@ -91,7 +89,7 @@ def executor(number: int = 1, cores: int = 4, time: int = START - SECOND) -> dic
     return {"kind": "executor_added", "at": time, "time": time, **about}
 
 
-def summaries(*records: dict[str, Any], config: TranslateConfig = AT_ONCE) -> list[Event]:
+def summaries(*records: dict[str, Any], config: TranslateConfig | None = None) -> list[Event]:
     translator = Translator(config)
     started = application_start(app_name="etl", at=START - MINUTE, time=START - MINUTE)
     events = [made for record in (started, *records) for made in translator.translate(decoded(record))]
@@ -313,7 +311,7 @@ def test_a_stage_without_totals_has_no_summary() -> None:
 def test_stages_of_micro_batches_are_reported_only_if_configured(streaming: bool) -> None:
     """events.streaming-stages.enabled also applies to summaries."""
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "4"}
-    config = dataclasses.replace(AT_ONCE, streaming_stages=streaming)
+    config = TranslateConfig(streaming_stages=streaming)
     assert len(summaries(submitted(properties=properties), completed(), config=config)) == streaming
 
 
@@ -370,7 +368,7 @@ def test_a_stage_beside_a_streaming_query_is_not_judged() -> None:
 def test_unknown_cores_are_not_judged() -> None:
     """After a restart of the sidecar, or if the listener was added after the executors, the cores are unknown."""
     assert not is_idle(submitted(), completed(totals=IDLE))
-    successor = Translator(AT_ONCE)
+    successor = Translator()
     for record in (application_start(), executor()):
         successor.restore(decoded(record))
     events = [made for record in (submitted(), completed(totals=IDLE)) for made in successor.translate(decoded(record))]
@@ -394,7 +392,7 @@ def test_events_name_what_a_sql_execution_reads_and_writes() -> None:
     """The summary of a stage and the events of a job contain description, sources and targets of their execution."""
     job = {"kind": "job_start", "at": START, "job_id": 1, "time": START, "properties": SQL}
     end = {"kind": "job_end", "at": START, "job_id": 1, "time": START, "failure": {"chain": [{"type": "a.B"}]}}
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     records = [application_start(), execution(), job, submitted(properties=SQL), completed(), end]
     events = [made for record in records for made in translator.translate(decoded(record))]
     expected = {
@@ -577,7 +575,7 @@ def test_twenty_queries_have_numbers_and_other_queries_have_one_sum() -> None:
 
 def test_the_overdue_time_of_a_query() -> None:
     """Overdue time counts from the limit to the recovery, or to the summary if the work is still overdue."""
-    config = dataclasses.replace(AT_ONCE, deadline=DeadlineConfig(progress=60.0, resources=None))
+    config = TranslateConfig(deadline=DeadlineConfig(progress=60.0, resources=None))
     answer = {
         "kind": "inspection",
         "seq": 9,
@@ -654,7 +652,7 @@ def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
     """A replay's sums equal the sums that this test computes from the log's lines about tasks and executors."""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     tasks = [line for line in lines if line["Event"] == "SparkListenerTaskEnd"]
-    translator = Translator(dataclasses.replace(AT_ONCE, streaming_stages=True))
+    translator = Translator(TranslateConfig(streaming_stages=True))
     complaints: list[str] = []
     [found] = find_logs(log)
     records = EventLogReader(found, complaints.append).records()
@@ -691,7 +689,7 @@ def test_summaries_of_an_event_log_equal_its_lines(log: Path) -> None:
 @given(application=applications(), delay=st.integers(0, 2_000))
 def test_live_and_replayed_summaries_are_equal(application: Application, delay: int) -> None:
     """Live and replayed summaries are equal, although a driver's records are numbered and arrive late."""
-    config = dataclasses.replace(AT_ONCE, streaming_stages=True)
+    config = TranslateConfig(streaming_stages=True)
     live, replay = Translator(config), Translator(config)
     lines = [*application.records, application_totals()]
     seen, read_later = [], []

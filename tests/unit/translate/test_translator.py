@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from fakes import (
-    AT_ONCE,
     START,
     application_end,
     application_start,
@@ -41,11 +40,11 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal records yield equal events, regardless of clock and random numbers."""
-    first = translate(Translator(AT_ONCE), STORY)
+    first = translate(Translator(), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
     monkeypatch.setattr(time, "monotonic", lambda: 4e9)
-    assert first == translate(Translator(AT_ONCE), STORY)
+    assert first == translate(Translator(), STORY)
     assert len({event.event_id for event in first}) == len(first)
 
 
@@ -58,7 +57,7 @@ def test_every_body_names_its_application() -> None:
     enriched = {**own, "id": "2", "name": "EnrichmentEvent", "body": "SQL rows of batch 3"}
     executor = {"kind": "executor_added", "executor_id": "7", "host": "h", "cores": 4, "time": START}
     added = [{"kind": "added", "at": START, "event": event} for event in (own, enriched)]
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     events = translate(translator, [*STORY[:-1], executor, *added, STORY[-1]])
     bodies = {event.body for event in events if event.name != "Imported"}
     assert {body for body in bodies if not body.startswith(("Application 'shop' ", "shop: "))} == set()
@@ -69,9 +68,9 @@ def test_every_body_names_its_application() -> None:
 
 def test_the_id_of_the_application_stands_for_its_name() -> None:
     """If the log lacks the application's start, the body has the application id; without an id, it has no prefix."""
-    (event,) = translate(Translator(AT_ONCE), [query_started()])
+    (event,) = translate(Translator(), [query_started()])
     assert event.body == "Query 'clicks' started"
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     translator.assume_application("app-7", None)
     (event,) = translate(translator, [query_started()])
     assert event.body == "app-7: query 'clicks' started"
@@ -79,7 +78,7 @@ def test_the_id_of_the_application_stands_for_its_name() -> None:
 
 def test_events_are_numbered_without_gaps() -> None:
     """The sequence counts events, beginning with the first number of the sidecar."""
-    events = translate(Translator(AT_ONCE, first_sequence=41), STORY)
+    events = translate(Translator(first_sequence=41), STORY)
     assert [event.sequence for event in events] == list(range(41, 41 + len(events)))
 
 
@@ -87,7 +86,7 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
     """The same query has different event ids in another application or attempt."""
     ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
-        translator = Translator(AT_ONCE)
+        translator = Translator()
         translator.translate(decoded(application_start(**who)))
         ids.update(event.event_id for event in translate(translator, [query_started()]))
     assert len(ids) == 3
@@ -95,10 +94,10 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
 
 def test_restored_records_make_no_event_but_restore_state() -> None:
     """Restored records cause no event. Later events equal the events of a sidecar that received all records."""
-    whole = translate(Translator(AT_ONCE), STORY)
+    whole = translate(Translator(), STORY)
     for cut in range(len(STORY) + 1):
-        reported = translate(Translator(AT_ONCE), STORY[:cut])
-        second = Translator(AT_ONCE, first_sequence=len(reported) + 1)
+        reported = translate(Translator(), STORY[:cut])
+        second = Translator(first_sequence=len(reported) + 1)
         for record in STORY[:cut]:
             second.restore(decoded(record))
         assert translate(second, STORY[cut:]) == whole[len(reported) :]
@@ -106,7 +105,7 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
     """Restored records that the driver sends again cause no event."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))
     assert translate(translator, [application_start(), query_started()]) == []
@@ -114,23 +113,21 @@ def test_restored_records_that_are_resent_make_no_event() -> None:
 
 def test_restored_records_use_no_numbers() -> None:
     """Restored records use no sequence numbers. The next event continues after the previous sidecar's last number."""
-    translator = Translator(AT_ONCE, first_sequence=7)
+    translator = Translator(first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
     """Records of unknown kinds, and the record of the JVM's shutdown, cause no event."""
-    translator = Translator(AT_ONCE)
+    translator = Translator()
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
 
 
 def test_drops_are_reported_with_their_count() -> None:
     """The event about dropped records contains the number of lost records of each kind."""
-    (event,) = translate(
-        Translator(AT_ONCE), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}]
-    )
+    (event,) = translate(Translator(), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}])
     assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
     assert event.attributes["spark.events.dropped.count"] == 3
     assert "2 job_end, 1 job_start" in event.body
@@ -153,6 +150,6 @@ def test_drops_are_reported_with_their_count() -> None:
 def test_drops_are_reported_with_their_cause(where: str, reason: str, message: str) -> None:
     """The event about dropped records contains the reason, because a larger queue helps only if the queue was full."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
-    (event,) = translate(Translator(AT_ONCE), [record])
+    (event,) = translate(Translator(), [record])
     assert event.attributes["spark.events.dropped.reason"] == reason
     assert event.body.endswith(message)
