@@ -64,8 +64,8 @@ class Hello(_Line, frozen=True, kw_only=True):
     The line contains the protocol, the settings, the application's name, the driver's process and the state of the
     earlier sidecars. ``version`` is the version of the jar; empty if the shim does not run from a jar. ``sequence`` is
     the number of the first event. ``before`` contains the earlier sidecars' counters and circuit breaker states.
-    ``dropped`` is the number of records that were dropped earlier. ``memory`` is the last memory that an earlier sidecar
-    sent.
+    ``dropped`` is the number of records that were dropped earlier. ``memory`` is what an earlier sidecar asked to
+    remember.
     """
 
     protocol: int

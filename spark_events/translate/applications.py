@@ -295,7 +295,7 @@ def _doubt(
     if before is not None and before.run_id is None:
         work = next(work for work in ("SQL execution", "statement", "job") if work in before.title)
         body = f"Application {how} after its last {work} failed: {before.diagnosis.summary}; exit code unknown"
-        about = {"error.type": details["spark.app.end_reason"], "failure.class": UNKNOWN, **_preceding(before, at)}
+        about = {"error.type": "_OTHER", "failure.class": UNKNOWN, **_preceding(before, at)}
         yield failure("application", (), body, Severity.ERROR, at, {**details, **about})
 
 

@@ -53,6 +53,7 @@ class LastFailure:
 
     Attributes:
         standing: the failure; None if nothing failed, or if success followed.
+        is_new: whether the failure has changed since the last call of :meth:`take_memory`.
     """
 
     def __init__(self) -> None:
@@ -60,13 +61,11 @@ class LastFailure:
         self._newest_job = self._newest_execution = -1
         # The newest job and SQL execution at the time of the failure.
         self._job = self._execution = -1
-        self._is_new = False
+        self.is_new = False
 
-    def take_memory(self) -> str | None:
-        """Return the failure as a string, for the next sidecar; None if nothing has changed since the last call."""
-        if not self._is_new:
-            return None
-        self._is_new = False
+    def take_memory(self) -> str:
+        """Return the failure as a string, for the next sidecar."""
+        self.is_new = False
         failure = self.standing
         if failure is not None:
             kept = {name: value for name, value in failure.diagnosis.attributes.items() if name not in _LONG}
@@ -106,13 +105,13 @@ class LastFailure:
             self._clear()
 
     def _clear(self) -> None:
-        self._is_new |= self.standing is not None
+        self.is_new |= self.standing is not None
         self.standing = None
 
     def note(self, failure: StandingFailure) -> None:
         """Store a failure."""
         self._job, self._execution = self._newest_job, self._newest_execution
-        self.standing, self._is_new = failure, True
+        self.standing, self.is_new = failure, True
 
     def named_alike(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the last failure's error type, if both have the same root cause.

@@ -219,7 +219,7 @@ class Translator:
 
     def take_memory(self) -> str | None:
         """Return what the next sidecar must know besides the restored records; None if it has not changed."""
-        return self._last_failure.take_memory()
+        return self._last_failure.take_memory() if self._last_failure.is_new else None
 
     def load_memory(self, memory: str) -> None:
         """Load the memory of the preceding sidecar."""

@@ -204,7 +204,7 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
     (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
-    assert failure["severity"] == "ERROR"
+    assert failure["severity"] == "WARN"
 
 
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:

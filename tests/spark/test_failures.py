@@ -22,7 +22,6 @@ FAILURES = {
     "orc as parquet": ("java.lang.RuntimeException: file:", "USER"),
     "parquet as orc": ("org.apache.orc.FileFormatException: Malformed ORC file", "USER"),
     "another schema": ("org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException", "USER"),
-    "cancelled": ("org.apache.spark.SparkException: ", "CANCELLED"),
     "beside a healthy stage": ("ZeroDivisionError: integer division or modulo by zero", "USER"),
 }
 LOCATIONS = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
@@ -83,13 +82,21 @@ def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]],
         assert "failure.location" not in attributes
 
 
-@pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
+@pytest.mark.parametrize("description", FAILURES)
 def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], description: str) -> None:
     """Each failed job has one failed stage with the same cause. A stage that retried a task has no failure event."""
     cause, label = FAILURES[description]
     (attributes,) = failures(events, "stage", description)
     assert attributes["failure.root_cause"].startswith(cause)
     assert attributes["failure.label.type"] == label
+
+
+def test_a_cancelled_job_is_no_failure(events: list[dict[str, Any]]) -> None:
+    assert failures(events, "job", "cancelled") == []
+    found = [event for event in events if event["attributes"].get("spark.status.new") == "CANCELLED"]
+    assert [event["severity"] for event in found if event["attributes"]["spark.job.description"] == "cancelled"] == [
+        "INFO"
+    ]
 
 
 def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:

@@ -240,6 +240,34 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     assert delivery.counters().dropped == ({} if settings else {"mailbox-full": 31})
 
 
+def test_a_retired_key_causes_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    pipeline(reporter__a__type="log", incident__settle="5s")
+    assert [record.getMessage() for record in caplog.records] == [
+        "spark.events.incident.settle has no effect: alarms are decided at once, from facts; remove the key"
+    ]
+
+
+def test_environment_tags_and_identity() -> None:
+    made = pipeline(reporter__a__type="log", environment="prod", tags__team="payments", identity="team")
+    identity = made.plans.translation.identity
+    assert identity.attributes == {"deployment.environment.name": "prod", "spark.tag.team": "payments"}
+    assert identity.key_attributes == ("deployment.environment.name", "spark.tag.team")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"tags__9": "x"}, "events.tags.9: given '9' as the name of a tag, expected letters, digits, '_', '.' and '-'"),
+        ({"tags__team": ""}, "events.tags.team: given an empty value, expected a text"),
+        ({"identity": "team"}, "events.identity: given 'team', but events.tags.team is not set; set it, or remove"),
+        ({"alarms__jobs": "("}, "events.alarms.jobs: given '(' (not a regular expression: "),
+    ],
+)
+def test_mistakes_in_alarms_and_tags(settings: dict[str, str], problem: str) -> None:
+    (found,) = problems(reporter__a__type="log", **settings)
+    assert found.startswith(problem)
+
+
 def test_inactive_reporters_are_not_checked() -> None:
     """Inactive reporters' settings have no effect: references are not resolved, and types are not imported."""
     made = pipeline(

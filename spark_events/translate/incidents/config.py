@@ -113,10 +113,16 @@ def read_identity(settings: Settings) -> IdentityConfig:
     """Read environment, tags and identity; ``settings`` records the errors."""
     config = settings.read(IdentityConfig, "events") or IdentityConfig()
     tags = {}
+    settings.ignore_below(_TAGS)
     for setting in settings.below(_TAGS):
         name = setting.key.partition(f"{_TAGS}.")[2]
-        settings.ignore_below(_TAGS)
-        if _TAG_NAME.fullmatch(name):
+        if not setting.value:
+            settings.add_problem(
+                f"{_TAGS}.{name}",
+                f"{setting.key}: given an empty value, expected a text; set a value, or remove the key; set in "
+                f"{setting.origin}",
+            )
+        elif _TAG_NAME.fullmatch(name):
             tags[name] = setting.value
         else:
             settings.add_problem(

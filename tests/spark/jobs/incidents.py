@@ -52,6 +52,22 @@ def cause(how: str, spark: SparkSession) -> None:
             fail(spark)
         except Exception:
             spark.range(3).collect()
+    elif how == "wrong-cause":
+        try:
+            fail(spark)
+        except Exception as error:
+            print(type(error).__name__)
+        os.stat("/etc/shop/prices.yaml")  # the real cause
+    elif how == "finally":
+        try:
+            fail(spark)
+        finally:
+            spark.stop()
+    elif how == "finally-query":
+        try:
+            cause("query", spark)
+        finally:
+            spark.stop()
     elif how == "query":
         rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
         writer = rates.writeStream.queryName("book-payments").foreachBatch(book)

@@ -116,7 +116,7 @@ public final class InProcess extends RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(feed.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
+      lines.write(feed.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap(), ""));
       feed.restore(lines);
       return lines.toByteArray();
     }

@@ -2,12 +2,14 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Properties;
 import java.util.function.Consumer;
 import org.apache.spark.scheduler.JobResult;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.StageInfo;
 import scala.Product;
 
 /**
@@ -21,6 +23,8 @@ import scala.Product;
 public final class JobRecords {
   /** Maximum number of jobs and stages, and maximum number of queries. */
   private static final int LIMIT = 2_000;
+  /** Maximum number of stage ids in the start record of a job. */
+  private static final int MOST_STAGES = 1_000;
 
   private final Consumer<Record> sink;
   private final boolean holdsBack;
@@ -42,11 +46,32 @@ public final class JobRecords {
     // Capture values instead of the event, because the event refers to the StageInfo of all stages.
     int job = event.jobId();
     long time = event.time();
+    int[] stages = stages(event);
     return new Record(
         "job_start",
         Record.Priority.ROUTINE,
         Record.Change.keep("job:" + job, Record.Rank.WORK),
-        json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
+        json -> {
+          Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected));
+          Record.write(json, "stages", stages);
+        });
+  }
+
+  /**
+   * Returns the ids of the job's stages. The type of the collection of stages differs between Scala 2.12 and 2.13, so
+   * this method reads it as an element of the case class.
+   */
+  private static int[] stages(SparkListenerJobStart event) {
+    scala.collection.Iterator<?> infos = ((scala.collection.Iterable<?>) event.productElement(2)).iterator();
+    int[] ids = new int[4];
+    int count = 0;
+    while (infos.hasNext() && count < MOST_STAGES) {
+      if (count == ids.length) {
+        ids = Arrays.copyOf(ids, 2 * count);
+      }
+      ids[count++] = ((StageInfo) infos.next()).stageId();
+    }
+    return Arrays.copyOf(ids, count);
   }
 
   public Record endRecord(SparkListenerJobEnd event) {

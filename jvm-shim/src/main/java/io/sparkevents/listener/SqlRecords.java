@@ -127,7 +127,8 @@ public final class SqlRecords {
     return new Record(
         "sql_execution_end",
         Record.Priority.LIFECYCLE,
-        error == null ? Record.Change.forget("sql") : Record.Change.keep("sql", Record.Rank.WORK),
+        // The sidecar's memory contains the last failure.
+        null,
         json -> {
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);
           Record.write(json, "description", redact(known.description), "error", Text.cut(error));

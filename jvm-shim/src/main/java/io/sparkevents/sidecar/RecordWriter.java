@@ -49,14 +49,16 @@ public final class RecordWriter {
    *
    * @param sequence number of the next event
    * @param before counters of the earlier sidecars' reporters
+   * @param memory what an earlier sidecar asked to remember
    */
   public byte[] hello(
-      Settings settings, String application, long sequence, Map<String, Map<String, Long>> before) throws IOException {
+      Settings settings, String application, long sequence, Map<String, Map<String, Long>> before, String memory)
+      throws IOException {
     String version = version();
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "driver", process(), "before", before);
-      Record.write(json, "dropped", queue.dropped());
+      Record.write(json, "dropped", queue.dropped(), "memory", memory);
       Record.write(json, "settings", settings.all());
     });
   }

@@ -158,7 +158,7 @@ public final class Sidecar {
       statistics.sidecarStarted();
       Map<String, Map<String, Long>> before = statistics.before();
       ByteArrayOutputStream lines = new ByteArrayOutputStream();
-      lines.write(writer.hello(settings, application, messages.nextSequence(), before));
+      lines.write(writer.hello(settings, application, messages.nextSequence(), before, messages.memory()));
       writer.restore(lines);
       SidecarProcess process = launcher.launch(lines.toByteArray());
       ready = true;

@@ -25,6 +25,7 @@ public final class SidecarMessages {
   private final DriverLog events;
   private final QueryThreads threads = new QueryThreads();
   private volatile long nextSequence = 1;
+  private volatile String memory = "";
   private volatile boolean warned;
 
   public SidecarMessages(RecordQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
@@ -37,6 +38,11 @@ public final class SidecarMessages {
   /** Returns the number of the first event without an acknowledgement; a new sidecar continues from this number. */
   public long nextSequence() {
     return nextSequence;
+  }
+
+  /** Returns what the sidecar asked to remember for the next sidecar. */
+  public String memory() {
+    return memory;
   }
 
   public void receive(Map<?, ?> answer) {
@@ -93,6 +99,9 @@ public final class SidecarMessages {
         break;
       case "event":
         events.receive(answer);
+        break;
+      case "remember":
+        memory = (String) answer.get("memory");
         break;
       case "stats":
         statistics.receive(answer);
