@@ -29,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from spark_events.event import AttributeValue, Severity
+from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft
 from spark_events.translate.incidents.config import AlarmConfig
@@ -83,6 +84,8 @@ class Incidents:
             "BatchCommitEvent": self._committed,
             "EnrichmentEvent": self._enriched,
             "ReporterStatusChangeEvent": self._reporter_changed,
+            # A watcher that reports the loss of this application needs its key.
+            HEARTBEAT: lambda _, attributes: {"incident.key": keys.of_application(attributes)},
         }
 
     @property
