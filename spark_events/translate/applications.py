@@ -192,7 +192,7 @@ class Applications:
             body += f" ({', '.join(hints)})"
         query = self._failed_query(record, evidence, failed, running) if new == "FAILED" else None
         if query is not None:
-            details |= query.scope_variables
+            details |= {"failure.query.name": query.name or query.query_id, "failure.query.run_id": query.run_id}
         severity = Severity.WARN if new == "CANCELLED" or record.ending == "PYTHON_DIED" else Severity.INFO
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":

@@ -247,7 +247,12 @@ def preceded() -> list[Event]:
     ]
     identity = IdentityConfig("prod", (), {"team": "payments"})
     end = application_end("PROGRAM_FAILED", program_exit_code=1)
-    return translated(Translator(TranslateConfig(identity=identity)), [application_start(), *jobs, end])
+    config = TranslateConfig(identity=identity)
+    query = [query_started(name="clicks"), query_terminated(exception="a.B: x")]
+    return [
+        *translated(Translator(config), [application_start(), *jobs, end]),
+        *translated(Translator(config), [application_start(), *query, end]),
+    ]
 
 
 def enriched() -> dict[str, Any]:

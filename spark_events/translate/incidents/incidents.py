@@ -169,14 +169,16 @@ class Incidents:
     def _about_failure(
         self, draft: Draft, attributes: Mapping[str, AttributeValue], role: str
     ) -> Mapping[str, AttributeValue]:
-        is_application = attributes.get("spark.entity") == "application" and _RUN not in attributes
-        key = self._keys.of_application(attributes) if is_application else self._keys.of(attributes, FAILURE)
+        # If the failure of a query is the alarm, its application is a consequence.
+        query = attributes.get("failure.query.name")
+        keys = self._keys
+        key = keys.of(attributes, FAILURE) if query is None else keys.of_query(attributes, str(query))
         about = {"incident.id": self._id(draft, attributes), "incident.key": key, "incident.role": role}
         return {**about, **self._links.of(attributes, key)}
 
     def _id(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> str:
         """Return the id of the failure event of the query's run, of the job, or of the entity itself."""
-        run, job = attributes.get(_RUN), attributes.get("spark.job.id")
+        run, job = attributes.get(_RUN) or attributes.get("failure.query.run_id"), attributes.get("spark.job.id")
         if run is not None:
             return self._event_id(_FAILURE, ("query", str(run)))
         if job is not None:

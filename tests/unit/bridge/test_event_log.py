@@ -230,7 +230,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
         host="d1",
         namespaces=["driver"],
     )
-    assert job == r.JobStart(at=T + 1, job_id=0, time=T + 1, properties={})
+    assert job == r.JobStart(at=T + 1, job_id=0, time=T + 1, properties={}, stages=[0])
     assert [(edge.status, edge.time) for edge in reading.of(r.StageTasks)] == [
         ("ALL_RUNNING_OR_FINISHED", T),
         ("ALL_FINISHED", T + 5),
