@@ -75,6 +75,11 @@ class WebhookConfig(HttpConfig):
         return self.format in ALERTS
 
     @property
+    def notifies(self) -> bool:
+        """Whether the receiver notifies people; a template usually makes messages for people."""
+        return self.format in ALERTS or self.format == "template"
+
+    @property
     def least_severity(self) -> Severity:
         """Lowest severity of events to send; events that close an alert are exempt."""
         return self.min_severity or (Severity.ERROR if self.format in ALERTS else Severity.TRACE)
