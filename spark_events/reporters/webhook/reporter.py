@@ -18,6 +18,7 @@ from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
 from spark_events.reporters.webhook.alerts.chats import SLACK, TEAMS
 from spark_events.reporters.webhook.alerts.files import AlertFiles
 from spark_events.reporters.webhook.alerts.formats import AlertFormat
+from spark_events.reporters.webhook.alerts.memory import AlertMemory
 from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
 from spark_events.reporters.webhook.alerts.sender import AlertSender, SenderConfig
 from spark_events.reporters.webhook.alerts.states import AlertsConfig
@@ -117,7 +118,7 @@ def _sender(form: AlertFormat, config: WebhookConfig, post: Callable[[bytes], Aw
     destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
     files = None if config.folder is None else AlertFiles(destination, config.folder)
     limits = AlertsConfig(cooldown=config.cooldown, expires_after=config.alerts_expire_after)
-    return AlertSender(form, Alerts(files, limits), post, SenderConfig(config.least_severity))
+    return AlertSender(form, Alerts(AlertMemory(files, limits), limits), post, SenderConfig(config.least_severity))
 
 
 def _format_of(config: WebhookConfig) -> Format | AlertFormat:

@@ -16,6 +16,7 @@ from spark_events import Event, Severity
 from spark_events.loops import unwind
 from spark_events.reporters.webhook.alerts.files import AlertFiles
 from spark_events.reporters.webhook.alerts.formats import AlertFormat
+from spark_events.reporters.webhook.alerts.memory import AlertMemory
 from spark_events.reporters.webhook.alerts.sender import AlertSender, SenderConfig
 from spark_events.reporters.webhook.alerts.states import AlertsConfig
 from spark_events.reporters.webhook.alerts.store import Alerts
@@ -76,15 +77,19 @@ class Sending:
         self._accept = post
         if files is None and folder is not None:
             files = AlertFiles("destination", folder)
-        self.alerts = Alerts(files, config or AlertsConfig(), self.loop.time, lambda: self.wall)
-        self._sender = AlertSender(form, self.alerts, self._post, SenderConfig(least))
+        limits = config or AlertsConfig()
+        alerts = Alerts(AlertMemory(files, limits, self.loop.time, lambda: self.wall), limits)
+        self._sender = AlertSender(form, alerts, self._post, SenderConfig(least))
 
     def __enter__(self) -> Sending:
+        self.open()
+        return self
+
+    def open(self) -> None:
         async def open_sender() -> None:
             self._sender.open()
 
         self.loop.run_until_complete(open_sender())
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Kill the process: it sends nothing more."""

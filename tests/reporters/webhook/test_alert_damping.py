@@ -130,6 +130,24 @@ def test_a_deferred_recovery_is_sent_when_the_process_ends_or_by_the_next_one(is
         assert actions(next_run) == ["resolve"] * is_killed
 
 
+def test_an_unrelated_process_does_not_end_the_damping(tmp_path: Path) -> None:
+    """Other applications report to the same destination while a query flaps; each message is sent once."""
+    with Sending(SLACK, tmp_path) as run:
+        for _ in range(3):
+            run.fail()
+            run.recover()
+        others = [Sending(SLACK, tmp_path, loop=run.loop) for _ in range(3)]
+        for other in others[:2]:
+            other.open()
+        others[0].close()
+        run.passes(5 * MINUTE)
+        run.fail()
+        run.recover()
+        others[2].open()
+        run.passes(20 * MINUTE)
+        assert [len(one.bodies) for one in (run, *others)] == [4, 0, 0, 0]
+
+
 def test_a_deferred_recovery_is_repeated_until_the_destination_accepts_it() -> None:
     failures = [OSError("unreachable")] * 3
 

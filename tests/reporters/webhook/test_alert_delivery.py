@@ -103,7 +103,7 @@ def test_a_recovery_that_could_not_be_sent_is_sent_by_the_next_run(tmp_path: Pat
         (file,) = tmp_path.iterdir()
         stored = json.loads(file.read_bytes())
         assert (stored["key"], stored["phase"]) == (KEY, "recovered")
-        file.write_bytes(json.dumps({**stored, "quiet_since": stored["quiet_since"] - 3600}).encode())
+        file.write_bytes(json.dumps({**stored, "quiet_since": stored["quiet_since"] - 3700}).encode())
         with Running("webhook", keys) as run:
             run.deliver([alert(NOW, "other/failure")])
         actions = {(body["event_action"], body["dedup_key"]) for body in receiver.bodies()[3:]}

@@ -3,6 +3,6 @@
 ::
 
     event ─▶ sender ─▶ store ─▶ states      which alerts are open, and whether an event is sent, counted or deferred
-               │         └────▶ files       the alerts of this destination, shared by all drivers
+               │         └────▶ memory ─▶ files       the known alerts; the files are shared by all drivers
                └──▶ pagerduty, alertmanager, chats     request bodies
 """

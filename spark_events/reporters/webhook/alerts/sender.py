@@ -117,14 +117,14 @@ class AlertSender:
             self._start_timer()
 
     async def close(self) -> None:
-        """Send all deferred recoveries, because no later call can; what fails remains in the files."""
+        """Send the recoveries that this process has deferred; what fails remains in the files."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
             await asyncio.wait([timer])
         async with self._lock:
             self._alerts.write_again()
-            await self._send_deferred(self._alerts.due(everything=True))
+            await self._send_deferred(self._alerts.due(is_closing=True))
 
     async def _send_alert(self, event: Event) -> None:
         notice = self._alerts.notice(event)

@@ -38,12 +38,15 @@ class AlertsConfig:
         cooldown: time after a message in which further failures are only counted; also the time without a failure
             after which a flapping alert recovers.
         expires_after: time after which an alert ends if no event closes it.
+        adoption_delay: additional time after which a process sends a recovery that another process has deferred. The
+            other process, if it still runs, sends the recovery first.
         clock_tolerance: difference between the clocks of two machines at which an alert does not expire too early.
         most_known: maximum number of alerts in memory; beyond that, the alert with the oldest change is forgotten.
     """
 
     cooldown: float = 600.0
     expires_after: float = 7 * 86_400.0
+    adoption_delay: float = 30.0
     clock_tolerance: float = 3_600.0
     most_known: int = 10_000
 
@@ -156,9 +159,17 @@ def deferred(alert: Alert, recovery: str, now: float) -> Alert:
     return msgspec.structs.replace(alert, phase=Phase.RECOVERED, quiet_since=now, recovery=recovery)
 
 
-def quiet_in(alert: Alert, now: float, config: AlertsConfig) -> float:
-    """Return the time until a deferred recovery is sent, in seconds; 0 if it is due."""
-    return max(0.0, alert.quiet_since + config.cooldown - now)
+def quiet_in(alert: Alert, is_own: bool, now: float, config: AlertsConfig) -> float:
+    """Return the time until a deferred recovery is sent, in seconds; 0 if it is due.
+
+    Args:
+        alert: the alert.
+        is_own: whether this process has deferred the recovery.
+        now: the time.
+        config: limits.
+    """
+    delay = 0.0 if is_own else config.adoption_delay
+    return max(0.0, alert.quiet_since + config.cooldown + delay - now)
 
 
 def closing(alert: Alert) -> Alert:
