@@ -211,6 +211,21 @@ def test_an_alert_of_a_driver_whose_clock_is_ahead(ahead: float, sent: int, tmp_
         assert second.bodies[-1]["text"].startswith("Recovered: ")
 
 
+@pytest.mark.parametrize(("ahead", "minutes"), [(-3600.0, 0), (3600.0, 1), (0.0, 11)])
+def test_a_recovery_that_was_deferred_by_another_clock_is_not_late(ahead: float, minutes: int, tmp_path: Path) -> None:
+    """A time in the future has an unknown age, so the recovery does not wait longer."""
+    with Sending(PAGERDUTY, tmp_path, skew=ahead) as first:
+        for _ in range(2):
+            first.fail()
+            first.recover()
+    with Sending(PAGERDUTY, tmp_path, loop=first.loop) as second:
+        for _ in range(minutes):
+            assert actions(second) == []
+            second.passes(MINUTE)
+        second.passes(1)
+        assert actions(second) == ["resolve"]
+
+
 # --- several drivers -------------------------------------------------------------------------------
 
 

@@ -96,14 +96,30 @@ def test_a_file_that_cannot_be_updated_suppresses_no_failure_of_the_next_process
         assert actions(next_run) == ["trigger"]
 
 
-def test_a_change_is_written_when_the_disk_works_again(tmp_path: Path) -> None:
+def test_a_closed_alert_is_not_open_on_a_full_disk(tmp_path: Path) -> None:
+    """A file can be deleted even if no file can be written."""
+    disk = Disk(tmp_path)
+    with Sending(PAGERDUTY, files=disk) as run:
+        run.fail()
+        disk.broken = FULL
+        run.recover()
+    with Sending(PAGERDUTY, tmp_path, loop=run.loop) as next_run:
+        next_run.fail()
+        assert actions(next_run) == ["trigger"]
+
+
+@pytest.mark.parametrize("occasion", ["end", "event"])
+def test_a_change_is_written_when_the_disk_works_again(occasion: str, tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with Sending(PAGERDUTY, files=disk) as run:
         run.fail()
         disk.broken = READ_ONLY
         run.recover()
         disk.broken = ()
-        run.close()
+        if occasion == "end":
+            run.close()
+        else:
+            run.fail("other/failure")
     with Sending(PAGERDUTY, tmp_path, loop=run.loop) as next_run:
         next_run.fail()
         assert actions(next_run) == ["trigger"]
