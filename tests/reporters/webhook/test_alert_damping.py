@@ -293,6 +293,13 @@ def test_one_hang_is_one_alert_that_is_escalated_and_closed() -> None:
     assert [facts(body) for body in run.bodies] == ["", "*Overdue:* since 30 min", "*Overdue:* for 35 min"]
 
 
+def test_a_hang_that_is_reported_late_has_its_real_duration() -> None:
+    """The events of half an hour arrive within a second, after an outage of the destination."""
+    with Sending(SLACK, least=Severity.WARN) as run:
+        run.send(alert(NOW, OVERDUE, Severity.WARN), alert(NOW + 30 * MINUTE, OVERDUE))
+    assert [facts(body) for body in run.bodies] == ["", "*Overdue:* since 30 min"]
+
+
 @pytest.mark.parametrize("form", [PAGERDUTY, ALERTMANAGER], ids=["pagerduty", "alertmanager"])
 @pytest.mark.parametrize("role", ["member", "consequence"])
 def test_parts_of_a_failure_open_no_alert(form: AlertFormat, role: str) -> None:

@@ -52,7 +52,7 @@ def facts_of(notice: Notice) -> dict[str, str]:
         found["Cause"] = attributes.get("failure.root_cause")
         found["Code"] = attributes.get("failure.location") or attributes.get("spark.deadline.location")
     if was is not None:
-        name, text = _extent(was, round(max(0.0, notice.now - was.since)) // 60, notice.is_recovery)
+        name, text = _extent(was, notice.minutes, notice.is_recovery)
         found[name] = text
     return {name: str(value) for name, value in found.items() if value}
 

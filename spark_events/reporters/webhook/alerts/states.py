@@ -65,6 +65,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: key of the incident.
         since: time of the first failure.
+        since_at: time of its event, in milliseconds since the epoch.
         told: time of the last message.
         told_at: time of the event in that message, in milliseconds since the epoch.
         count: number of failures, or of other occurrences.
@@ -82,6 +83,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     phase: Phase
     since: float
+    since_at: int
     told: float
     told_at: int
     count: int
@@ -123,6 +125,7 @@ def failed(alert: Alert | None, alarm: Alarm, now: float, config: AlertsConfig) 
             key=alarm.key,
             phase=Phase.OPEN,
             since=now,
+            since_at=alarm.at,
             told=now,
             told_at=alarm.at,
             count=1,

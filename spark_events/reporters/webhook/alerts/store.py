@@ -45,6 +45,17 @@ class Notice:
         """The first known alert."""
         return next(iter(self.known.values()), None)
 
+    @property
+    def minutes(self) -> int:
+        """Minutes since the first event of the first known alert.
+
+        The events may arrive late, or the driver's clock may have been set back, so take the longer of both times.
+        """
+        if self.was is None:
+            return 0
+        by_event = (self.event.observed_ts_millis - self.was.since_at) / 1000
+        return round(max(0.0, self.now - self.was.since, by_event)) // 60
+
     def identity(self, key: str) -> Mapping[str, str]:
         """Return the identifying attributes of an alert: those of its first event if it is known."""
         return self.known[key].identity if key in self.known else identity_of(self.event)
