@@ -36,7 +36,7 @@ SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, quer
   CAST({{failure.will_retry}} AS TEXT) IN ('true', '1') AS will_retry,
   coalesce({{failure.fingerprint}}, {{first_line}}, error_type || ': ' || body) AS cause_key,
   {{incident.key}} AS incident_key,
-  coalesce({{incident.role}}, CASE WHEN severity_number >= 17 THEN 'alarm' ELSE 'member' END) AS incident_role,
+  coalesce({{incident.role}}, CASE WHEN severity_number >= 17 THEN 'alarm' ELSE 'survived' END) AS incident_role,
   body, event_id
 FROM spark_events
 WHERE name = 'JobFailureEvent'

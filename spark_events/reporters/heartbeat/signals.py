@@ -96,11 +96,6 @@ def _label(value: str) -> str:
     return urlsafe_b64encode(value.encode("utf-8", "replace")).decode() or "="
 
 
-#: End of an alert that is over. With an end in the future, by a clock that is ahead, Alertmanager would restore the
-#: alert's old end.
-_LONG_AGO = rfc3339(0)
-
-
 def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
     """Return two alerts for Alertmanager.
 
@@ -113,12 +108,12 @@ def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
     if signal is Signal.ALIVE and type(interval) is int:
         alive["endsAt"] = rfc3339(begin + _INTERVALS * interval)
     elif signal is not Signal.START:
-        alive["endsAt"] = _LONG_AGO
+        alive["endsAt"] = rfc3339(begin)
     alive["annotations"] = {"summary": event.body}
     alerts = [alive]
     if signal is Signal.FAILURE:
         failed = {"alertname": "SparkApplicationFailed", "severity": "critical", **labels}
-        alerts.append({"labels": failed, "annotations": {"summary": event.body}})
+        alerts.append({"labels": failed, "startsAt": rfc3339(begin), "annotations": {"summary": event.body}})
     return Ping(_below(url, "/api/v2/alerts"), msgspec.json.encode(alerts), "application/json")
 
 

@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import msgspec
 import pytest
-from fakes import application_end, application_start, decoded, event, eventually
+from fakes import eventually
 from hypothesis.stateful import run_state_machine_as_test
 from property.alert_rules import AlertRules, Destination
 
 from reporters.peers.alertmanager import Alertmanager
-from reporters.running import Running
 from reporters.webhook.sending import Sending, alert
-from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
 from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
 from spark_events.reporters.webhook.alerts.states import AlertsConfig
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.translator import Translator
 
 SKEWS = (-86_400.0, -3600.0, -2.0, -0.2, 0.2, 2.0, 3600.0, 86_400.0)
 
@@ -69,28 +64,6 @@ def test_events_that_nothing_closes_are_accepted_whatever_the_drivers_clock(
     with Sending(ALERTMANAGER, start=time.time(), post=alertmanager.post) as run:
         run.send(alert(time.time() + skew, "", **{"incident.role": "", "spark.app.name": f"own {skew}"}))
     assert len(alertmanager.active(f"own {skew}")) == 1
-
-
-@pytest.mark.parametrize("skew", [-2.0, 2.0, 3600.0])
-@pytest.mark.parametrize(("ending", "expected"), [("STOPPED", []), ("PROGRAM_FAILED", ["SparkApplicationFailed"])])
-def test_the_watchdog_of_the_heartbeat_reporter_ends_whatever_the_drivers_clock(
-    ending: str, expected: list[str], skew: float, alertmanager: Alertmanager
-) -> None:
-    """The last ping ends the alert that the heartbeats keep alive, and a failure is accepted."""
-    name, now = f"{ending} {skew}", round((time.time() + skew) * 1000)
-    translator = Translator(TranslateConfig(heartbeat_interval=60.0))
-    records = (application_start(app_name=name), application_end(ending))
-    start, end = ([*translator.translate(decoded(record))] for record in records)
-    about: dict[str, Any] = {"spark.app.name": name, INTERVAL: 60_000}
-    beat = event(0, **about)
-    alive = msgspec.structs.replace(beat, name=HEARTBEAT)
-    with Running("heartbeat", {"url": alertmanager.url, "format": "alertmanager", "heartbeats": "true"}) as run:
-        events = [msgspec.structs.replace(one, observed_ts_millis=now) for one in (*start, alive)]
-        run.deliver(events)
-        assert [one["labels"]["alertname"] for one in alertmanager.active(name)] == ["SparkApplicationAlive"]
-        run.deliver([msgspec.structs.replace(one, observed_ts_millis=now) for one in end])
-        assert run.counters.lost == 0
-    assert [one["labels"]["alertname"] for one in alertmanager.active(name)] == expected
 
 
 def test_a_recovery_without_an_alert_opens_none(alertmanager: Alertmanager) -> None:
