@@ -168,7 +168,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
         run.report(translated(*records, query_progress(1, "r4", name="book"), name=name)[len(events) :])
     title = f"{name}: query 'book' failed at batch 1: java.io.IOException: No space left on device"
     (incident,) = incidents(receivers["pagerduty"].bodies())
-    assert incident == (f"spark-events:{name}/book/failure", title, False)
+    assert incident == (f"spark-events:{run.recoveries[0].attributes['incident.key']}", title, False)
     triggers = [one for one in receivers["pagerduty"].bodies() if one["event_action"] == "trigger"]
     assert len(triggers) == (1 if cooldown == "10min" else 3)
     recovery = f"{name}: query 'book' committed batch 1 in 100 ms: 5 rows"
