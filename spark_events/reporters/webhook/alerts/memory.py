@@ -48,7 +48,10 @@ class AlertMemory:
         files: files of the alerts; None: keep the alerts only in memory.
         config: limits.
         monotonic: clock of this process, in seconds; the times of all alerts in memory are by this clock.
-        wall: seconds since the epoch; only for times in files.
+        wall: seconds since the epoch; only for times in files and requests.
+
+    Attributes:
+        now: the clock ``monotonic``.
     """
 
     def __init__(
