@@ -35,8 +35,8 @@ class WebhookConfig(HttpConfig):
         "cooldown",
         duration,
         600.0,
-        doc="Time after a message during which further failures of the incident are only counted; if an alert opens again "
-        "within this time, its recovery waits until the work was quiet for this time.",
+        doc="Time after a message during which further failures of the incident are only counted; if an alert opens "
+        "again within this time, its recovery waits until the work was quiet for this time.",
     )
     alerts_expire_after: float = option(
         "alerts.expire-after",
