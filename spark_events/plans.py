@@ -104,7 +104,11 @@ class ReporterConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReporterPlan:
-    """Factory of one reporter and its common configuration."""
+    """Factory of one reporter and its common configuration.
+
+    Attributes:
+        notifies: whether the reporter notifies people.
+    """
 
     make: Callable[[], Reporter]
     config: Any = None
@@ -112,6 +116,7 @@ class ReporterPlan:
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
+    notifies: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +230,8 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             )
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
-    return ReporterPlan(make, config, delivery, selection, breaker, spool)
+    notifies = bool(getattr(config, "notifies", getattr(make_type, "notifies", False)))
+    return ReporterPlan(make, config, delivery, selection, breaker, spool, notifies)
 
 
 def _with_defaults_of(

@@ -75,7 +75,7 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
 
 
 def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
-    """Yield advice to use at-least-once, for each network reporter that sets no guarantee."""
+    """Yield advice about delivery guarantees and about the environment in alerts."""
     for delivery in pipeline.deliveries:
         below = f"events.reporter.{delivery.name}"
         kind, key = given.value(f"{below}.type"), f"{below}.delivery.guarantee"
@@ -85,6 +85,15 @@ def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
                 f"spark.{key}: not set, so a long outage of the destination loses events;"
                 " at-least-once keeps them on disk (set best-effort to accept the loss)"
             )
+
+    alerts = [
+        name for name, plan in pipeline.plans.reporters.items() if getattr(plan.config, "wants_recoveries", False)
+    ]
+    if alerts and not given.value("events.environment"):
+        yield (
+            f"spark.events.environment: not set, but {', '.join(alerts)} opens and closes alerts; if several"
+            " environments share the receiver, a run in one of them closes the alerts of another"
+        )
 
 
 def _wiring(given: Configuration) -> Iterator[str]:

@@ -40,6 +40,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("paths", metavar="PATH", type=Path, nargs="+", help="an event log, or a folder of them")
     add_sink(parser)
+    parser.add_argument(
+        "--alerts",
+        action="store_true",
+        help="also deliver to reporters that notify people, such as PagerDuty and Slack",
+    )
     add_min_severity(parser)
     parser.add_argument(
         "--name",
@@ -129,7 +134,7 @@ class _Replay:
 
 def _run(chosen: argparse.Namespace) -> int:
     logs, failed = _find(chosen.paths)
-    config, open_sink = sink_of(chosen)
+    config, open_sink = sink_of(chosen, alerts=chosen.alerts)
     sink = open_sink()
     replay = _Replay(chosen, config, sink, failed)
     for log in logs:

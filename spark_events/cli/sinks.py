@@ -6,11 +6,12 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from spark_events.cli.arguments import UsageError, add_conf, parsed
 from spark_events.cli.output import note, writing
-from spark_events.config import duration
+from spark_events.config import Settings, duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
@@ -127,12 +128,16 @@ def add_sink(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], Sink]]:
+def sink_of(chosen: argparse.Namespace, *, alerts: bool = True) -> tuple[TranslateConfig, Callable[[], Sink]]:
     """Validate the configuration; return its translation settings and a function that opens the destination.
+
+    Args:
+        chosen: the arguments of the command.
+        alerts: whether to include reporters that notify people.
 
     Raises:
         ConfigError: when the configuration is invalid.
-        UsageError: when ``--to`` has no configuration.
+        UsageError: when ``--to`` has no configuration, or when no reporter remains without alerts.
     """
     path = chosen.conf
     if chosen.to and path is None:
@@ -141,10 +146,29 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
             raise UsageError("--to needs a configuration with that reporter: pass --conf FILE")
     if path is None:
         return TranslateConfig(), lambda: JsonLines(sys.stdout.buffer)
-    extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
-    # Set no time limit in the pipeline, because the command itself waits for the reporters.
-    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
-    translation = read(settings).translation
+    settings = _settings(path, chosen.to)
+    plan = read(settings)
     if not settings.names_below("events.reporter"):
-        return translation, lambda: JsonLines(sys.stdout.buffer)
-    return translation, lambda: Reporters(build(settings, strict=True), chosen.patience)
+        return plan.translation, lambda: JsonLines(sys.stdout.buffer)
+    silent = [name for name, reporter in plan.reporters.items() if not reporter.notifies]
+    if not alerts and len(silent) < len(plan.reporters):
+        left_out = ", ".join(name for name in plan.reporters if name not in silent)
+        if not silent:
+            raise UsageError(
+                f"no reporter remains, because {left_out} would notify people: pass --alerts, or another --to"
+            )
+        note(f"left out {left_out}, which would notify people; pass --alerts to include them")
+        settings = _settings(path, silent)
+    return plan.translation, lambda: Reporters(build(settings, strict=True), chosen.patience)
+
+
+def _settings(path: Path, reporters: Sequence[str] | None) -> Settings:
+    """Read a configuration.
+
+    Args:
+        path: the file.
+        reporters: the active reporters; None: as configured.
+    """
+    extra = {"events.reporters": ",".join(reporters)} if reporters else {}
+    # Set no time limit in the pipeline, because the command itself waits for the reporters.
+    return read_settings(path, without=("events.dispatcher.",), extra=extra)

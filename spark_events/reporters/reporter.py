@@ -58,6 +58,9 @@ class Reporter(abc.ABC):
             invalid value is logged and ignored. Events of severity WARN or higher, and events that Spark waits for, are
             delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
+        notifies: whether reporters of this type notify people, or a service that does. ``spark-events replay`` leaves
+            them out, because old failures must alert nobody. The class's ``Config`` may define this attribute instead,
+            if it depends on a setting.
         min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
         default_includes: the value of ``filter.includes`` for reporters of this type unless this setting is set. Define
             it if the type ignores all other events, so that these events are not buffered and never count as dropped.
@@ -67,6 +70,7 @@ class Reporter(abc.ABC):
     max_batch_size: int | None = None
     linger: float = 0.0
     wants_heartbeats: ClassVar[bool] = False
+    notifies: ClassVar[bool] = False
     min_severity: ClassVar[Severity] = Severity.TRACE
     default_includes: ClassVar[str] = "*:*"
 

@@ -247,5 +247,5 @@ class Incidents(RuleBasedStateMachine):
         assert self.receiver.open == self.holds
 
 
-class TestIncidents(Incidents.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestIncidents = Incidents.TestCase
+TestIncidents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -43,6 +43,7 @@ class HeartbeatReporter(Reporter):
 
     Config: ClassVar[type[HeartbeatReporterConfig]] = HeartbeatReporterConfig
     wants_heartbeats: ClassVar[bool] = True
+    notifies: ClassVar[bool] = True
     default_includes: ClassVar[str] = "spark.application:JobStatusChangeEvent"
 
     def __init__(self, config: HeartbeatReporterConfig) -> None:

@@ -35,7 +35,8 @@ class WebhookConfig(HttpConfig):
         "cooldown",
         duration,
         600.0,
-        doc="Time after an alert during which further failures of the incident are only counted, not sent.",
+        doc="Time after a message during which further failures of the incident are only counted; if an alert opens "
+        "again within this time, its recovery waits until the work was quiet for this time.",
     )
     alerts_expire_after: float = option(
         "alerts.expire-after",
@@ -73,6 +74,11 @@ class WebhookConfig(HttpConfig):
     def wants_recoveries(self) -> bool:
         """Whether the reporter receives events that close an alert, whatever their severity."""
         return self.format in ALERTS
+
+    @property
+    def notifies(self) -> bool:
+        """Whether the receiver notifies people; a template usually makes messages for people."""
+        return self.format in ALERTS or self.format == "template"
 
     @property
     def least_severity(self) -> Severity:

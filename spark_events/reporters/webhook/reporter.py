@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
-import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit, urlunsplit
-
-import msgspec
 
 from spark_events.config import Secret
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
-from spark_events.reporters.webhook.alert_formats import SLACK, TEAMS, AlertFormat, alertmanager, pagerduty
-from spark_events.reporters.webhook.alerts import Alerts
+from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.webhook.alerts.chats import SLACK, TEAMS
+from spark_events.reporters.webhook.alerts.files import AlertFiles
+from spark_events.reporters.webhook.alerts.formats import AlertFormat
+from spark_events.reporters.webhook.alerts.memory import AlertMemory
+from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
+from spark_events.reporters.webhook.alerts.sender import AlertSender, SenderConfig
+from spark_events.reporters.webhook.alerts.states import AlertsConfig
+from spark_events.reporters.webhook.alerts.store import Alerts
 from spark_events.reporters.webhook.config import WebhookConfig
 from spark_events.reporters.webhook.formats import CLOUDEVENTS, CLOUDEVENTS_BATCH, JSON_ARRAY, JSON_EACH, Format
 from spark_events.reporters.webhook.template import read_template
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 _FORMATS: dict[str, Format | AlertFormat] = {
     "json": JSON_ARRAY,
     "json-each": JSON_EACH,
+    "alertmanager": ALERTMANAGER,
     "slack": SLACK,
     "teams": TEAMS,
     "cloudevents": CLOUDEVENTS,
@@ -54,66 +59,48 @@ class WebhookReporter(Reporter):
         load_extra("httpx", "webhook")
         from spark_events.reporters.http.post import post_to, trust
 
-        self._format = _format_of(config)
-        destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
-        self._alerts = Alerts(destination, config.folder, config.cooldown, config.alerts_expire_after)
-        self._least = config.least_severity
+        form = _format_of(config)
+        self._plain = None if isinstance(form, AlertFormat) else form
+        self._alerts = _sender(form, config, self._request) if isinstance(form, AlertFormat) else None
         self._secret: Secret | None = config.signature_secret
         self._signature = config.signature_header
         if config.format == "alertmanager":
             parts = urlsplit(config.url.reveal())
             whole = parts._replace(path=f"{parts.path.rstrip('/').removesuffix(_ALERTS_PATH)}{_ALERTS_PATH}")
             config = dataclasses.replace(config, url=Secret(urlunsplit(whole)))
-        headers = [("Content-Type", getattr(self._format, "content_type", "application/json"))]
+        headers = [("Content-Type", "application/json" if self._plain is None else self._plain.content_type)]
         if config.tls_key is not None and config.tls_certificate is None:
             raise ValueError("tls.key: set without tls.certificate; set both")
         context = trust(config.tls_ca, config.tls_certificate, config.tls_key)
         secrets = [secret for secret in (config.signature_secret, config.routing_key) if secret]
         self._post: Post = post_to(config, context, headers, secrets)
         # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
-        self.max_batch_size = self._format.most
+        self.max_batch_size = form.most
         # Do not wait for more events if the format has one event per request.
-        self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
+        self.linger = 0.0 if form.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
     def open(self) -> None:
-        self._alerts.forget_expired()
+        if self._alerts is not None:
+            self._alerts.open()
 
     async def report(self, events: Sequence[Event]) -> None:
         batch = self._batch.of(events)
-        if batch is not self._batch and isinstance(self._format, AlertFormat):
-            batch.left = _parts(self._format, [without_surrogates(event) for event in events])
+        if batch is not self._batch and self._alerts is not None:
+            batch.left = self._alerts.parts(events)
         self._batch = batch
         await batch.deliver(self._send)
 
     async def _send(self, events: Sequence[Event]) -> tuple[int, str]:
-        if isinstance(self._format, AlertFormat):
-            await self._alert(self._format, events)
-        else:
+        if self._alerts is not None:
+            await self._alerts.send(events)
+        elif self._plain is not None:
             try:
-                body = self._format.body(events)
+                body = self._plain.body(events)
             except UnicodeEncodeError:
-                body = self._format.body([without_surrogates(event) for event in events])
+                body = self._plain.body([without_surrogates(event) for event in events])
             await self._request(body)
         return 0, ""
-
-    async def _alert(self, form: AlertFormat, events: Sequence[Event]) -> None:
-        notice = None
-        if form.plain is None or _is_alert(events[0]):
-            (event,) = events
-            notice = self._alerts.notice(event)
-            if notice is None:
-                return
-            if form.plain is not None and notice.is_recovery and notice.was is None:
-                # No open alert is known, so send a plain message, unless the severity filter excludes the event.
-                if event.severity < self._least:
-                    return
-                notice = None
-        requests = [form.plain(events)] if notice is None and form.plain else form.requests(notice) if notice else []
-        for request in requests:
-            await self._request(msgspec.json.encode(request))
-        if notice is not None:
-            self._alerts.sent(notice)
 
     async def _request(self, body: bytes) -> None:
         headers = {}
@@ -122,24 +109,16 @@ class WebhookReporter(Reporter):
         await self._post.deliver(body, headers)
 
     async def close(self) -> None:
+        if self._alerts is not None:
+            await self._alerts.close()
         await self._post.close()
 
 
-def _is_alert(event: Event) -> bool:
-    return event.attributes.get("incident.role") in ("alarm", "recovery")
-
-
-def _parts(form: AlertFormat, events: Sequence[Event]) -> list[Sequence[Event]]:
-    """Return the requests of a batch in reverse order: one per alert, and one per sequence of other events."""
-    if form.plain is None:
-        # Skip further events about the same failure, because they contain no new facts.
-        alone = [event for event in events if event.attributes.get("incident.role") not in ("consequence", "survived")]
-        return [[event] for event in reversed(alone)]
-    parts: list[Sequence[Event]] = []
-    for is_alert, group in itertools.groupby(events, _is_alert):
-        found = list(group)
-        parts += [[event] for event in found] if is_alert else [found]
-    return parts[::-1]
+def _sender(form: AlertFormat, config: WebhookConfig, post: Callable[[bytes], Awaitable[None]]) -> AlertSender:
+    destination = f"{config.url.reveal()} {config.routing_key.reveal() if config.routing_key else ''}"
+    files = None if config.folder is None else AlertFiles(destination, config.folder)
+    limits = AlertsConfig(cooldown=config.cooldown, expires_after=config.alerts_expire_after)
+    return AlertSender(form, Alerts(AlertMemory(files, limits), limits), post, SenderConfig(config.least_severity))
 
 
 def _format_of(config: WebhookConfig) -> Format | AlertFormat:
@@ -159,8 +138,6 @@ def _format_of(config: WebhookConfig) -> Format | AlertFormat:
         return read_template(config.template)
     if config.routing_key is not None:
         return pagerduty(config.routing_key.reveal())
-    if config.format == "alertmanager":
-        return alertmanager(config.alerts_expire_after)
     return _FORMATS[config.format]
 
 

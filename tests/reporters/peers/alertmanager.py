@@ -1,12 +1,14 @@
-"""Real Alertmanager that records its notifications, and a model of PagerDuty's rules for incidents."""
+"""Real Alertmanager that records its notifications, and models of Alertmanager's and PagerDuty's rules."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import urllib.request
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from fakes import eventually
@@ -15,7 +17,7 @@ from ports import free_port
 from reporters.peers.processes import Server, missing, private_folder
 from reporters.peers.webhook import Receiver
 
-__all__ = ["Alertmanager", "Incident", "incidents"]
+__all__ = ["Alertmanager", "AlertmanagerModel", "Incident", "incidents"]
 
 COMMAND = "prometheus-alertmanager"
 
@@ -54,6 +56,12 @@ class Alertmanager:
             return bool(answer.status == 200)
         return False
 
+    def post(self, alerts: Sequence[dict[str, Any]], now: float = 0.0) -> None:
+        """Post alerts; Alertmanager uses its own clock instead of ``now``."""
+        body, headers = json.dumps(alerts).encode(), {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/api/v2/alerts", body, headers)) as answer:
+            assert answer.status == 200
+
     def active(self, application: str) -> list[dict[str, Any]]:
         """Return the open alerts of an application."""
         with urllib.request.urlopen(f"{self.url}/api/v2/alerts") as answer:
@@ -88,3 +96,53 @@ def incidents(requests: Sequence[dict[str, Any]]) -> list[Incident]:
         elif one["event_action"] == "resolve" and opened is not None:
             found[opened] = found[opened]._replace(is_open=False)
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+    starts: float
+    ends: float
+    is_timeout: bool
+
+
+class AlertmanagerModel:
+    """Model of Alertmanager's rules for posted alerts; its clock is an argument.
+
+    See ``postAlertsHandler``, ``Alerts.Put`` and ``Alert.Merge`` in Alertmanager's source.
+    """
+
+    resolve_timeout = 300.0
+
+    def __init__(self) -> None:
+        self._stored: dict[frozenset[tuple[str, str]], _Stored] = {}
+
+    def post(self, alerts: Sequence[dict[str, Any]], now: float) -> None:
+        """Store alerts that are posted at a time, in seconds since the epoch."""
+        for alert in alerts:
+            starts, ends = (_seconds(alert.get(name)) for name in ("startsAt", "endsAt"))
+            if starts is None:
+                starts = now if ends is None else ends
+            new = _Stored(starts, now + self.resolve_timeout if ends is None else ends, ends is None)
+            assert new.starts <= new.ends, "start time must be before end time"
+            labels = frozenset(alert["labels"].items())
+            old = self._stored.get(labels)
+            if old is not None and (old.starts < new.ends < old.ends or old.starts < new.starts < old.ends):
+                new = self._merged(old, new, now)
+            self._stored[labels] = new
+
+    def open_keys(self, now: float) -> set[str]:
+        """Return the label ``incident_key`` of the open alerts."""
+        return {dict(labels)["incident_key"] for labels, alert in self._stored.items() if alert.ends > now}
+
+    @staticmethod
+    def _merged(old: _Stored, new: _Stored, now: float) -> _Stored:
+        starts, ends = min(old.starts, new.starts), new.ends
+        if new.ends <= now:
+            ends = max(old.ends, new.ends) if old.ends <= now else new.ends
+        elif old.ends > new.ends and not old.is_timeout:
+            ends = old.ends
+        return _Stored(starts, ends, new.is_timeout)
+
+
+def _seconds(time: str | None) -> float | None:
+    return None if time is None else datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()

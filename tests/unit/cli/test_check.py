@@ -158,6 +158,23 @@ def test_at_least_once_is_recommended_for_remote_destinations(conf: Path, capsys
     assert "at-least-once" in advice
 
 
+@pytest.mark.parametrize(
+    ("format", "environment", "advised"),
+    [("slack", "", True), ("alertmanager", "", True), ("slack", "prod", False), ("json", "", False)],
+)
+def test_alerts_without_an_environment_are_pointed_out(
+    format: str, environment: str, advised: bool, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several environments may share a receiver of alerts, and then close each other's alerts."""
+    below = "events.reporter.page"
+    lines = [f"{below}.type webhook", f"{below}.url http://localhost/", f"{below}.format {format}"]
+    lines += [f"{below}.delivery.guarantee best-effort", f"events.environment {environment}" if environment else ""]
+    conf.write_text(conf.read_text() + "\n".join(lines) + "\n")
+    main(["check", "--conf", str(conf)])
+    advice = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "advice" in line]
+    assert advice == ["spark.events.environment:"] * advised
+
+
 def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``--set`` accepts only KEY=VALUE, like spark-submit."""
     assert main(["check", "--conf", str(conf), "--set", "events.required"]) == 2

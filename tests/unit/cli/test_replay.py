@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 from fakes import ROOT, event, sidecar_environment
+from reporters.peers.webhook import Receiver
 
 from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
@@ -217,6 +218,35 @@ def test_to_selects_one_reporter(
     assert Replay(capsys, STREAM, "--to", "two").code == 0
     assert not one.exists()
     assert len(events_of(two)) == 7
+
+
+def test_a_replay_leaves_out_reporters_that_notify_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One line names them, and the other reporters receive the events."""
+    out = tmp_path / "out.jsonl"
+    with Receiver() as receiver:
+        lines = [*slack(receiver.url, tmp_path), f"events.reporter.ping.url {receiver.url}"]
+        conf = configuration(tmp_path, *file_reporter(out), *lines, "events.reporter.ping.type heartbeat")
+        replay = Replay(capsys, BATCH, "--conf", conf)
+        assert (replay.code, receiver.requests) == (0, [])
+    said = [note for note in replay.notes if "notify" in note]
+    assert said == ["spark-events: left out page, ping, which would notify people; pass --alerts to include them"]
+    assert events_of(out)
+
+
+def slack(url: str, folder: Path) -> list[str]:
+    settings = {"type": "webhook", "format": "slack", "url": url, "alerts.directory": folder}
+    return [f"events.reporter.page.{key} {value}" for key, value in settings.items()]
+
+
+def test_alerts_of_a_replay_must_be_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Without another reporter, a replay to a reporter that notifies people is wrong usage."""
+    with Receiver() as receiver:
+        conf = configuration(tmp_path, *slack(receiver.url, tmp_path))
+        replay = Replay(capsys, BATCH, "--conf", conf, "--to", "page")
+        assert (replay.code, receiver.requests) == (2, [])
+        assert "no reporter remains, because page would notify people: pass --alerts" in replay.notes[-1]
+        assert Replay(capsys, BATCH, "--conf", conf, "--to", "page", "--alerts").code == 0
+        assert len(receiver.bodies()) == 1
 
 
 def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
