@@ -219,7 +219,7 @@ class Incidents(RuleBasedStateMachine):
 
     def is_soon(self, driver: Driver) -> bool:
         failed = [record["at"] for record in driver.kept if record["kind"] == "query_terminated"]
-        return self.now + 1_000 - failed[-1] <= 10_000
+        return bool(self.now + 1_000 - failed[-1] <= 10_000)
 
     @precondition(lambda self: self.drivers)
     @rule(data=st.data(), is_noticed=st.booleans())
