@@ -142,8 +142,9 @@ def sink_of(chosen: argparse.Namespace) -> tuple[TranslateConfig, Callable[[], S
     if path is None:
         return TranslateConfig(), lambda: JsonLines(sys.stdout.buffer)
     extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
-    # Set no time limit in the pipeline, because the command itself waits for the reporters.
-    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
+    # Set no time limit in the pipeline, because the command itself waits for the reporters. The heartbeats are those of
+    # the applications, whose reporters --to may leave out.
+    settings = read_settings(path, without=("events.dispatcher.", "events.heartbeat."), extra=extra)
     translation = read(settings).translation
     if not settings.names_below("events.reporter"):
         return translation, lambda: JsonLines(sys.stdout.buffer)

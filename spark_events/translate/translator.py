@@ -35,7 +35,8 @@ from spark_events.bridge.records import (
     StageWaited,
     Unknown,
 )
-from spark_events.event import Attributes, Event
+from spark_events.clocks import Clocks
+from spark_events.event import Attributes, AttributeValue, Event
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at
@@ -50,7 +51,7 @@ from spark_events.translate.failures import Diagnostics
 from spark_events.translate.heartbeats import Heartbeats
 from spark_events.translate.incidents.incidents import Incidents
 from spark_events.translate.incidents.links import Links
-from spark_events.translate.incidents.recoveries import Recoveries
+from spark_events.translate.incidents.recoveries import Recoveries, incident_key
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
@@ -105,6 +106,7 @@ class Translator:
         config: the settings of the events.
         first_sequence: the number of the first event; a restarted sidecar continues the preceding sidecar's numbers.
         misses_records: whether records were dropped. If so, work without an end record may have ended.
+        clocks: the clocks of this process.
 
     Attributes:
         next_sequence: the number of the next event.
@@ -117,6 +119,7 @@ class Translator:
         config: TranslateConfig | None = None,
         first_sequence: int = 1,
         misses_records: bool = False,
+        clocks: Clocks = Clocks(),
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
@@ -144,7 +147,7 @@ class Translator:
         self._recoveries = Recoveries()
         self._incidents = Incidents(config.incident, self._links)
         self._heartbeats = Heartbeats(
-            config.heartbeat_interval, self._application, self._queries, self._jobs, executors
+            config.heartbeat_interval, self._application, self._queries, self._jobs, executors, clocks
         )
         # The classes that may hold events, each with the dictionary or queue of its work, which is usually empty.
         self._holders: tuple[tuple[Collection[Any], Streams | SqlExecutions | Incidents], ...] = (
@@ -211,6 +214,12 @@ class Translator:
     def knows_application(self) -> bool:
         """Whether events carry the application's attributes."""
         return bool(self._application.scope_variables)
+
+    @property
+    def scope(self) -> dict[str, AttributeValue]:
+        """The application's attributes and the key of its incident, for the mark of this run."""
+        scope = self._application.scope_variables
+        return {**scope, "incident.key": incident_key(scope)}
 
     @property
     def application_is_over(self) -> bool:

@@ -18,7 +18,7 @@ from spark_events.bridge.records import ApplicationStart
 from spark_events.config import Secret
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.watch.predecessors import Predecessors
-from spark_events.watch.sightings import lost_event
+from spark_events.watch.lost import lost_event
 
 NOW = time.time_ns() // 1_000_000
 
@@ -30,7 +30,7 @@ def start(app_id: str, **changes: Any) -> dict[str, Any]:
 
 def id_of_lost(app_id: str) -> str:
     about = ApplicationStart(app_id=app_id, app_name="shop", attempt_id=None, user="", time=0, spark_version="")
-    return lost_event(about, 0, 0, "").event_id
+    return lost_event(about, {}, 0, 0, "").event_id
 
 
 def in_spool(folder: Path) -> dict[str, str]:

@@ -1,0 +1,104 @@
+"""How long each run has been silent, by the clock of the watcher.
+
+The life of a run, as a watcher sees it::
+
+    ┌─────────┐  no sign for N intervals   ┌────────┐  event delivered   ┌──────┐
+    │  ALIVE  │ ─────────────────────────▶ │ SILENT │ ─────────────────▶ │ LOST │
+    └─────────┘ ◀───────────────────────── └────────┘                    └──────┘
+         │               a new sign            │
+         └──────────── end event ──────────────┴──▶ ended: not watched
+
+Rules:
+
+1. Silence begins when the watcher first reads a sign of life, and is measured with the monotonic clock. So no jump of
+   any wall clock causes a LOST event, or prevents one.
+2. The sign's own time only moves the begin of the silence back: at the first check to any time, later at most to the
+   preceding check, which had not read the sign. A time in the future moves nothing.
+3. After the source could not be read, the watcher judges nothing for N intervals, because the applications' reporters
+   must deliver the heartbeats of that time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from spark_events.clocks import Clocks
+from spark_events.watch.sightings import Sighting, Sightings
+
+
+class Sign(msgspec.Struct, array_like=True):
+    """Latest sign of life of a run: sequence number and time as in :attr:`Sighting.sign`, begin of the silence."""
+
+    sequence: int
+    at: int
+    since: float
+
+
+class Observed(msgspec.Struct):
+    """What a watcher has observed; times are in seconds of the monotonic clock.
+
+    Attributes:
+        checked: time of the last check that read the source; None before the first check.
+        failed: whether the source could not be read since then.
+        judges_from: time from which silence counts, after the source could not be read.
+        signs: latest sign of life of each run, by application id and attempt.
+    """
+
+    checked: float | None = None
+    failed: bool = False
+    judges_from: float = 0.0
+    signs: dict[str, Sign] = {}
+
+
+class Silence:
+    """Silence of all runs.
+
+    Args:
+        intervals: number of intervals without a sign of life after which a run is LOST.
+        clocks: the clocks of this process.
+        observed: what earlier watchers of the same source have observed on this machine, since its last start.
+    """
+
+    def __init__(self, intervals: float, clocks: Clocks, observed: Observed) -> None:
+        self._intervals = intervals
+        self._clocks = clocks
+        self.observed = observed
+
+    def fail(self) -> None:
+        """Note that the source could not be read."""
+        self.observed.failed = True
+
+    def observe(self, sightings: Sightings) -> None:
+        """Note the signs of life that were read from the source."""
+        seen = self.observed
+        now = self._clocks.monotonic()
+        watched = [one for one in sightings if one.is_watched]
+        unseen = math.inf if seen.checked is None else now - seen.checked
+        seen.signs = {_name(one): self._sign(one, now, unseen, sightings.now) for one in watched}
+        if seen.failed:
+            longest = max((one.interval for one in watched), default=0)
+            seen.judges_from = now + self._intervals * longest / 1000
+        seen.checked, seen.failed = now, False
+
+    def _sign(self, one: Sighting, now: float, unseen: float, wall: int) -> Sign:
+        known = self.observed.signs.get(_name(one))
+        sequence, at = one.sign
+        age = one.age(wall) / 1000
+        if known is None or (sequence, at) < (known.sequence, known.at):
+            # A run of which nothing is known, also because its events were replaced.
+            return Sign(sequence, at, now - age)
+        if sequence > known.sequence or at > known.at:
+            return Sign(sequence, at, now - min(age, unseen))
+        return known
+
+    def left(self, one: Sighting) -> float:
+        """Return the seconds until a watched run is LOST, unless it shows life; negative or 0 if it is LOST."""
+        now = self._clocks.monotonic()
+        lasting = now - self.observed.signs[_name(one)].since
+        return max(self._intervals * one.interval / 1000 - lasting, self.observed.judges_from - now)
+
+
+def _name(one: Sighting) -> str:
+    return "\x1f".join(one.identity)
