@@ -95,7 +95,7 @@ class OpenRuns:
         return self._is_prompt and (self._is_unique or one.identity[0] == self._own[0])
 
     def _is_silent(self, one: Sighting) -> bool:
-        return one.is_watched and self._silence.left(one) <= 0
+        return one.is_watched and self._silence.left(one) < 0
 
 
 def database(config: DatabaseConfig, start: ApplicationStart) -> Source:

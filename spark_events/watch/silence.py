@@ -42,13 +42,13 @@ class Observed(msgspec.Struct):
     Attributes:
         checked: time of the last check that read the source; None before the first check.
         failed: whether the source could not be read since then.
-        judges_from: time from which silence counts, after the source could not be read.
+        judges_from: time from which silence counts, after the source could not be read; None if it was readable.
         signs: latest sign of life of each run, by application id and attempt.
     """
 
     checked: float | None = None
     failed: bool = False
-    judges_from: float = 0.0
+    judges_from: float | None = None
     signs: dict[str, Sign] = {}
 
 
@@ -94,10 +94,10 @@ class Silence:
         return known
 
     def left(self, one: Sighting) -> float:
-        """Return the seconds until a watched run is LOST, unless it shows life; negative or 0 if it is LOST."""
-        now = self._clocks.monotonic()
-        lasting = now - self.observed.signs[_name(one)].since
-        return max(self._intervals * one.interval / 1000 - lasting, self.observed.judges_from - now)
+        """Return the seconds until a watched run is LOST, unless it shows life; negative if it is LOST."""
+        now, judges_from = self._clocks.monotonic(), self.observed.judges_from
+        left = self._intervals * one.interval / 1000 - (now - self.observed.signs[_name(one)].since)
+        return left if judges_from is None or now >= judges_from else max(left, judges_from - now)
 
 
 def _name(one: Sighting) -> str:

@@ -128,7 +128,7 @@ class Watcher:
         return Check(undelivered, unrecorded, self._source.unread, unwatched)
 
     def _is_lost(self, one: Sighting) -> bool:
-        return one.is_watched and self._silence.left(one) <= 0 and not self._source.hides(one)
+        return one.is_watched and self._silence.left(one) < 0 and not self._source.hides(one)
 
     def _report(self, lost: Sequence[Sighting]) -> tuple[int, str | None]:
         """Deliver and record the LOST events that were not delivered before."""
