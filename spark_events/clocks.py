@@ -23,6 +23,22 @@ class Clocks(NamedTuple):
         return round(self.wall() * 1000)
 
 
+class UnjumpedWall:
+    """Wall clock that no jump sets ahead: at most its first value, plus the monotonic time since then.
+
+    Args:
+        clocks: the clocks of this process.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._origin = clocks.wall() - clocks.monotonic()
+
+    def millis(self) -> int:
+        """Return milliseconds since the epoch."""
+        return round(min(self._clocks.wall(), self._origin + self._clocks.monotonic()) * 1000)
+
+
 def boot() -> str:
     """Identify the start of this machine, from which its monotonic clock counts; '' if unknown.
 

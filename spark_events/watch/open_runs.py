@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from spark_events.bridge.records import ApplicationStart
-from spark_events.clocks import Clocks
+from spark_events.clocks import Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue
 from spark_events.reporters.database.config import DatabaseConfig
@@ -54,8 +54,8 @@ class OpenRuns:
         self._own = identity_of(start)
         self._key = key_of(scope)
         self._is_unique = is_unique
-        self._clocks = clocks
-        self._since = config.since
+        self._wall = UnjumpedWall(clocks)
+        self._since = round(config.since * 1000)
         self._silence = Silence(config.intervals, clocks, Observed())
         self.sightings = Sightings()
         # The runs that were open when the database was first read; a run that starts later is not a predecessor.
@@ -69,9 +69,9 @@ class OpenRuns:
         Raises:
             SparkEventsError: when the database cannot be read.
         """
-        self.sightings.now = self._clocks.wall_millis()
+        now = self.sightings.now = self._wall.millis()
         try:
-            self._source.read(self.sightings, round((self._clocks.wall() - self._since) * 1000))
+            self._source.read(self.sightings, now - self._since)
         except SparkEventsError:
             self._silence.fail()
             self._is_prompt = self._open is not None and self._is_prompt

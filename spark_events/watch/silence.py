@@ -10,17 +10,15 @@ The life of a run, as a watcher sees it::
 
 Rules:
 
-1. Silence begins when the watcher first reads a sign of life, and is measured with the monotonic clock. So no jump of
-   any wall clock causes a LOST event, or prevents one.
-2. The sign's own time only moves the begin of the silence back: at the first check to any time, later at most to the
-   preceding check, which had not read the sign. A time in the future moves nothing.
+1. Silence begins when the watcher reads a new sign of life, and is measured with the monotonic clock. So no jump of a
+   wall clock causes a LOST event, or prevents one.
+2. Only when the watcher sees a run for the first time, its silence begins at the sign's own time, so that a run that
+   died long ago is LOST at once. A time in the future counts as now.
 3. After the source could not be read, the watcher judges nothing for N intervals, because the applications' reporters
    must deliver the heartbeats of that time.
 """
 
 from __future__ import annotations
-
-import math
 
 import msgspec
 
@@ -40,13 +38,11 @@ class Observed(msgspec.Struct):
     """What a watcher has observed; times are in seconds of the monotonic clock.
 
     Attributes:
-        checked: time of the last check that read the source; None before the first check.
-        failed: whether the source could not be read since then.
+        failed: whether the last check could not read the source.
         judges_from: time from which silence counts, after the source could not be read; None if it was readable.
         signs: latest sign of life of each run, by application id and attempt.
     """
 
-    checked: float | None = None
     failed: bool = False
     judges_from: float | None = None
     signs: dict[str, Sign] = {}
@@ -70,28 +66,31 @@ class Silence:
         """Note that the source could not be read."""
         self.observed.failed = True
 
-    def observe(self, sightings: Sightings) -> None:
-        """Note the signs of life that were read from the source."""
+    def observe(self, sightings: Sightings, *, is_complete: bool = True) -> None:
+        """Note the signs of life that were read from the source.
+
+        Args:
+            sightings: all runs that the source shows.
+            is_complete: whether all parts of the source could be read; otherwise the other runs are remembered.
+        """
         seen = self.observed
         now = self._clocks.monotonic()
         watched = [one for one in sightings if one.is_watched]
-        unseen = math.inf if seen.checked is None else now - seen.checked
-        seen.signs = {_name(one): self._sign(one, now, unseen, sightings.now) for one in watched}
+        known = {} if is_complete else seen.signs
+        seen.signs = known | {_name(one): self._sign(one, now, sightings.now) for one in watched}
         if seen.failed:
             longest = max((one.interval for one in watched), default=0)
             seen.judges_from = now + self._intervals * longest / 1000
-        seen.checked, seen.failed = now, False
+        seen.failed = False
 
-    def _sign(self, one: Sighting, now: float, unseen: float, wall: int) -> Sign:
+    def _sign(self, one: Sighting, now: float, wall: int) -> Sign:
         known = self.observed.signs.get(_name(one))
         sequence, at = one.sign
-        age = one.age(wall) / 1000
         if known is None or (sequence, at) < (known.sequence, known.at):
-            # A run of which nothing is known, also because its events were replaced.
-            return Sign(sequence, at, now - age)
-        if sequence > known.sequence or at > known.at:
-            return Sign(sequence, at, now - min(age, unseen))
-        return known
+            # Nothing is known of the run, also if its events were replaced.
+            return Sign(sequence, at, now - one.age(wall) / 1000)
+        is_new = sequence > known.sequence or at > known.at
+        return Sign(sequence, at, now) if is_new else known
 
     def left(self, one: Sighting) -> float:
         """Return the seconds until a watched run is LOST, unless it shows life; negative if it is LOST."""

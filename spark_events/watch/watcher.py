@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from spark_events.clocks import Clocks
+from spark_events.clocks import Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.watch.memory import Memory
@@ -97,11 +97,10 @@ class Watcher:
         self._source = source
         self._open_destination = open_destination
         self._config = config
-        self._clocks = clocks
+        self._wall = UnjumpedWall(clocks)
         self._memory = memory
         self._remembered = memory.load()
         self._silence = Silence(config.intervals, clocks, self._remembered.observed)
-        self._began = clocks.wall() - clocks.monotonic()
         self.sightings = Sightings()
 
     def look(self) -> Check:
@@ -110,16 +109,15 @@ class Watcher:
         Raises:
             SparkEventsError: when the source cannot be read, so no run is reported.
         """
-        self.sightings.now = self._clocks.wall_millis()
-        # A wall clock that is set ahead must not make all events too old to read.
-        now = min(self._clocks.wall(), self._began + self._clocks.monotonic())
+        # A wall clock that is set ahead must make no run look silent, and no event too old to read.
+        now = self.sightings.now = self._wall.millis()
         try:
-            self._source.read(self.sightings, round((now - self._config.since) * 1000))
+            self._source.read(self.sightings, now - round(self._config.since * 1000))
         except SparkEventsError:
             self._silence.fail()
             self._memory.save(self._remembered)
             raise
-        self._silence.observe(self.sightings)
+        self._silence.observe(self.sightings, is_complete=not self._source.unread)
         try:
             undelivered, unrecorded = self._report([one for one in self.sightings if self._is_lost(one)])
         finally:
