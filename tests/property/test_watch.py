@@ -85,7 +85,7 @@ class WatchMachine(RuleBasedStateMachine):
     def _alive(self) -> list[Run]:
         return [run for run in self.runs if run.lives]
 
-    @rule(application=st.sampled_from(["shop", "etl"]), shares_file=st.booleans(), ahead=st.sampled_from([0.0, 3_600.0]))
+    @rule(application=st.sampled_from(["shop", "etl"]), shares_file=st.booleans(), ahead=st.sampled_from([0, 3_600]))
     def start(self, application: str, shares_file: bool, ahead: float) -> None:
         """Start a run. A clock that is behind when the watcher first sees the run is a documented limit."""
         now = self.time.monotonic
@@ -143,9 +143,21 @@ class WatchMachine(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         data.draw(st.sampled_from(self._alive())).lives = False
 
+    @precondition(lambda self: self._alive())
+    @rule(data=st.data(), works=st.booleans(), pauses=st.lists(st.sampled_from(PAUSES), max_size=3))
+    def crash_and_restart(self, data: st.DataObject, works: bool, pauses: list[float]) -> None:
+        """A driver dies, and its application starts again; the new run may commit before the loss is reported."""
+        run = data.draw(st.sampled_from(self._alive()))
+        run.lives = False
+        self.start(run.application, True, 0)
+        if works:
+            self._write(self.runs[-1].file, self.runs[-1].life.commit())
+            self.runs[-1].succeeded = self.time.monotonic
+        self.check(pauses)
+
     @precondition(lambda self: any(not run.lives and run.file not in self.protected for run in self.runs))
-    @rule(data=st.data())
-    def reuse_inode(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), dies=st.booleans())
+    def reuse_inode(self, data: st.DataObject, dies: bool) -> None:
         """Replace the file of a reported or ended run by that of a new run, with the same inode and a larger size."""
         over = [
             run.file
@@ -161,13 +173,14 @@ class WatchMachine(RuleBasedStateMachine):
         file.write_bytes(b"")
         self.forgotten |= {run.application for run in self.runs if run.file == file}
         self.runs = [run for run in self.runs if run.file != file]
-        self.start("shop", False, 0.0)
+        self.start("shop", False, 0)
         run = self.runs[-1]
         run.file.unlink()
         run.file = file
         self._write(file, run.life.start(), run.life.beat())
         while file.stat().st_size <= size:
             self._write(file, run.life.commit())
+        run.lives = not dies
 
     @rule()
     def rotate(self) -> None:
@@ -195,9 +208,13 @@ class WatchMachine(RuleBasedStateMachine):
         file.unlink()
         self.protected.pop(file).rename(file)
 
-    @rule(pause=st.sampled_from(PAUSES))
-    def check(self, pause: float) -> None:
-        """Let time pass, with the heartbeats that are due, then check."""
+    @rule(pauses=st.lists(st.sampled_from(PAUSES), min_size=1, max_size=4))
+    def check(self, pauses: list[float]) -> None:
+        """Let time pass, with the heartbeats that are due, then check; repeat."""
+        for pause in pauses:
+            self._check(pause)
+
+    def _check(self, pause: float) -> None:
         end = self.time.monotonic + pause
         while True:
             due = min((run.beaten + INTERVAL for run in self._alive()), default=math.inf)
@@ -223,13 +240,13 @@ class WatchMachine(RuleBasedStateMachine):
         lost = self.destination.lost()
         assert len(lost) == len(set(lost)), "a loss was reported twice"
         for run in self.runs:
+            if run.lives or run.has_ended:
+                assert run.life.app_id not in lost, "a false LOST"
             if run.file in self.protected:
                 continue
             run.was_seen = True
             run.seen = now if run.seen is None else run.seen
-            if run.lives or run.has_ended:
-                assert run.life.app_id not in lost, f"a false LOST of {run.life.app_id}: {run}, {self.wall_offset}"
-            elif now - run.seen > LIMIT:
+            if not run.lives and not run.has_ended and now - run.seen > LIMIT:
                 assert run.life.app_id in lost, "a missed LOST"
         for event in new:
             self._judge_severity(event)
