@@ -191,8 +191,6 @@ class Marks:
         """Yield each mark of a run that is over, once; call this method at each touch."""
         try:
             found = self._folders.found()
-        except FileNotFoundError:
-            return
         except OSError as error:
             self._log(f"cannot read the spool directory, so a lost earlier run is not reported: {error}")
             return

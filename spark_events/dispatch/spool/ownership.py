@@ -183,7 +183,11 @@ class SpoolFolders:
     def found(self) -> list[SpoolFolder]:
         """Return all files, oldest first, whoever owns them."""
         pattern = re.compile(rf"({re.escape(self._prefix)}\.\d+)(?:\.lock)?")
-        names = {match[1] for name in os.listdir(self._parent) if (match := pattern.fullmatch(name))}
+        try:
+            listed = os.listdir(self._parent)
+        except FileNotFoundError:
+            return []
+        names = {match[1] for name in listed if (match := pattern.fullmatch(name))}
         return sorted((SpoolFolder(self._parent / name) for name in names), key=lambda one: one.number)
 
 
