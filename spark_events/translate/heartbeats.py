@@ -50,6 +50,7 @@ class Heartbeats:
         # Time of the next heartbeat by the wall clock, in milliseconds, and by the monotonic clock, in seconds; whichever
         # is reached first. None while no application runs, or if heartbeats are off.
         self._due: tuple[int, float] | None = None
+        self._count = 0
         self._batches = 0
         self._lags: dict[str, int] = {}
 
@@ -63,9 +64,11 @@ class Heartbeats:
         return min(at, self._clocks.wall_millis() + left)
 
     def schedule(self, _: object = None) -> None:
-        """Make the first heartbeat due; call this method after the application has started or ended."""
-        is_running = self._interval is not None and self._application.status.value == "RUNNING"
-        self._due = (0, self._clocks.monotonic()) if is_running else None
+        """Make the first heartbeat due, or none; call this method after the application has started or ended."""
+        if self._interval is None or self._application.status.value != "RUNNING":
+            self._due = None
+        elif self._due is None:
+            self._due = 0, self._clocks.monotonic()
 
     def progress(self, record: QueryProgress) -> None:
         """Record commits and lags for the next heartbeat; emit no event."""
@@ -84,6 +87,7 @@ class Heartbeats:
         monotonic = self._clocks.monotonic()
         if now < self._due[0] and monotonic < self._due[1]:
             return
+        self._count += 1
         left = self._interval - now % self._interval
         self._due = now + left, monotonic + left / 1000
         running = self._queries.running()
@@ -102,9 +106,9 @@ class Heartbeats:
         yield Draft(
             name=HEARTBEAT,
             class_scope="spark.application",
-            # The number of the interval would repeat after the wall clock was set back, and a database would refuse
-            # the heartbeat as a duplicate.
-            key=("heartbeat", now),
+            # The time alone would repeat after the wall clock was set back, and a database would refuse the heartbeat
+            # as a duplicate.
+            key=("heartbeat", now, self._count),
             body=f"Application '{self._application.name}' is alive: {', '.join(facts)}",
             severity=Severity.DEBUG,
             observed_ts_millis=now,
