@@ -23,6 +23,10 @@ class Clocks(NamedTuple):
         return round(self.wall() * 1000)
 
 
+#: The clocks of this machine.
+SYSTEM = Clocks()
+
+
 class UnjumpedWall:
     """Wall clock that no jump sets ahead: at most its first value, plus the monotonic time since then.
 

@@ -42,11 +42,15 @@ class Life:
     Args:
         app_id: id of the run.
         name: name of the application.
-        wall: the driver's clock, in seconds since the epoch.
+        wall: returns the driver's clock, in seconds since the epoch.
+
+    Attributes:
+        offset: error of the driver's clock, in seconds.
     """
 
     def __init__(self, app_id: str, name: str, wall: Callable[[], float]) -> None:
         self.app_id = app_id
+        self.offset: float = 0
         self._about = {"spark.app.id": app_id, "spark.app.name": name}
         self._wall = wall
         self._sequence = 0
@@ -75,7 +79,7 @@ class Life:
             class_scope=scope,
             body=f"{event_name} of {self.app_id}",
             severity=Severity.INFO,
-            observed_ts_millis=round(self._wall() * 1000),
+            observed_ts_millis=round((self._wall() + self.offset) * 1000),
             event_id=f"id-{next(_IDS)}",
             sequence=self._sequence,
             attributes=Attributes({**self._about, **about}),

@@ -120,7 +120,7 @@ def _notes(check: Check) -> Iterator[str]:
     if check.undelivered:
         yield f"{counted(check.undelivered, 'event')} not delivered; the next check reports them again"
     if check.unrecorded is not None:
-        yield f"{check.unrecorded}; this user's next check on this machine knows the loss, other watchers report it again"
+        yield f"{check.unrecorded}; later checks by this user on this machine know the loss, others report it again"
     if check.unwatched:
         yield (
             f"not watched, because they send no heartbeats to this source: {_named(check.unwatched)}; for each of these"

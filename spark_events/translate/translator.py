@@ -35,7 +35,7 @@ from spark_events.bridge.records import (
     StageWaited,
     Unknown,
 )
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.event import Attributes, AttributeValue, Event
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
@@ -119,7 +119,7 @@ class Translator:
         config: TranslateConfig | None = None,
         first_sequence: int = 1,
         misses_records: bool = False,
-        clocks: Clocks = Clocks(),
+        clocks: Clocks = SYSTEM,
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)

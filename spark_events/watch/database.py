@@ -17,7 +17,7 @@ from spark_events.reporters.reporter import load_extra
 from spark_events.watch.sightings import COMMIT, STATUS_CHANGE, WATCHED, Sighting, Sightings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import RowMapping, Select
 
 
 class EventDatabase:
@@ -116,7 +116,7 @@ class EventDatabase:
         chosen = wanted.where(condition)
         return chosen if self._application is None else chosen.where(EVENTS.c.app_name == shortened(self._application))
 
-    def _rows(self, query: Select[Any]) -> Sequence[Mapping[str, Any]]:
+    def _rows(self, query: Select[Any]) -> Sequence[RowMapping]:
         from spark_events.reporters.database import engines, schema
 
         engine = engines.create(self._config)

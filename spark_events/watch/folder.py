@@ -169,7 +169,9 @@ class JsonFolder:
             raise SparkEventsError(f"cannot read {path}: {why}") from None
         self.unread[path] = why
         if self._logged.get(path) != why:
-            _LOG.warning("cannot read %s, so it is skipped; applications that write to it are not watched: %s", path, why)
+            _LOG.warning(
+                "cannot read %s, so it is skipped; applications that write to it are not watched: %s", path, why
+            )
         self._logged[path] = why
 
     def _read_on(self, path: Path, see: Callable[[bytes, Path], None]) -> Inode:

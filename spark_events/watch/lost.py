@@ -15,8 +15,17 @@ from spark_events.translate.translator import Translator
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: Prefixes of attributes that describe one event, and not its application.
-_OWN = ("spark.heartbeat.", "spark.status.", "spark.entity", "spark.events.", "spark.app.end_reason")
-_OWN += ("spark.app.exit_", "spark.app.outcome_hint", "openlineage.", "incident.")
+_OWN = (
+    "incident.",
+    "openlineage.",
+    "spark.app.end_reason",
+    "spark.app.exit_",
+    "spark.app.outcome_hint",
+    "spark.entity",
+    "spark.events.",
+    "spark.heartbeat.",
+    "spark.status.",
+)
 _KEY = "incident.key"
 #: Role of a LOST event whose incident is already over, because the next run works.
 _MEMBER = "member"

@@ -48,7 +48,7 @@ class OpenRuns:
         scope: Mapping[str, AttributeValue],
         is_unique: bool,
         clocks: Clocks,
-        config: WatchConfig = WatchConfig(),
+        config: WatchConfig,
     ) -> None:
         self._source = source
         self._own = identity_of(start)
@@ -60,7 +60,7 @@ class OpenRuns:
         self.sightings = Sightings()
         # The runs that were open when the database was first read; a run that starts later is not a predecessor.
         self._open: set[tuple[str, str]] | None = None
-        # Whether the first look was possible at once. Later, the start of this run no longer proves that others are over.
+        # Whether the first look was possible at once. Later, the start of this run does not prove that others are over.
         self._is_prompt = True
 
     def look(self) -> Found:

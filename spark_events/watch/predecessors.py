@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from spark_events.bridge.records import ApplicationStart
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue, Event
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.watch.marks import LeftMark, MarkConfig, Marks
 from spark_events.watch.open_runs import OpenRuns, database
+from spark_events.watch.watcher import WatchConfig
 
 _LOG = logging.getLogger(__name__)
 #: Pause after a failed look into a database, and longest wait for the threads at the end, in seconds.
@@ -51,8 +52,8 @@ class Predecessors:
         driver: str,
         report: Report,
         marked: Callable[[Path], None] = lambda _: None,
-        clocks: Clocks = Clocks(),
-        config: MarkConfig = MarkConfig(),
+        clocks: Clocks = SYSTEM,
+        config: MarkConfig | None = None,
     ) -> None:
         self._spool = spool
         self._databases = tuple(databases)
@@ -61,7 +62,7 @@ class Predecessors:
         self._report = report
         self._marked = marked
         self._clocks = clocks
-        self._config = config
+        self._config = config or MarkConfig()
         self._over = threading.Event()
         # Set when the marks need attention: an event is settled, or this run is over.
         self._news = threading.Event()
@@ -134,7 +135,8 @@ class Predecessors:
 
     def _search(self, start: ApplicationStart, scope: Mapping[str, AttributeValue]) -> None:
         searches = [
-            OpenRuns(database(config, start), start, scope, self._is_unique, self._clocks) for config in self._databases
+            OpenRuns(database(config, start), start, scope, self._is_unique, self._clocks, WatchConfig())
+            for config in self._databases
         ]
         while searches and not self._over.is_set():
             pause = _RETRY_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from spark_events.clocks import Clocks, UnjumpedWall
+from spark_events.clocks import SYSTEM, Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.watch.memory import Memory
@@ -83,7 +83,7 @@ class Watcher:
         open_destination: opens the destination of the events; called only if a run is lost.
         config: the settings.
         clocks: the clocks of this process.
-        memory: what earlier watchers of this source remember.
+        memory: what earlier watchers of this source remember; None: nothing.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class Watcher:
         source: Source,
         open_destination: Callable[[], Destination],
         config: WatchConfig,
-        clocks: Clocks = Clocks(),
-        memory: Memory = Memory(None),
+        clocks: Clocks = SYSTEM,
+        memory: Memory | None = None,
     ) -> None:
         self._source = source
         self._open_destination = open_destination
         self._config = config
         self._wall = UnjumpedWall(clocks)
-        self._memory = memory
-        self._remembered = memory.load()
+        self._memory = memory or Memory(None)
+        self._remembered = self._memory.load()
         self._silence = Silence(config.intervals, clocks, self._remembered.observed)
         self.sightings = Sightings()
 

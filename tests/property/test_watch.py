@@ -1,8 +1,8 @@
 """Stateful test of a watcher of a folder: no false, no missed and no repeated LOST event.
 
 A run is LOST if and only if its driver and its sidecar died, whatever the clocks show, and however its file is renamed,
-replaced or protected meanwhile. One machine checks with one watcher, as with ``--every``; another with a new watcher for
-each check, which remembers the last check, as with cron.
+replaced or protected meanwhile. One machine checks with one watcher, as with ``--every``. Another machine checks with a
+new watcher each time, which remembers the last check, as with cron.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Run:
     file: Path
     beaten: float
     started: float
-    offset: float = 0.0
     lives: bool = True
     has_ended: bool = False
     succeeded: float | None = None
@@ -89,17 +88,15 @@ class WatchMachine(RuleBasedStateMachine):
     def start(self, application: str, shares_file: bool, ahead: float) -> None:
         """Start a run. A clock that is behind when the watcher first sees the run is a documented limit."""
         now = self.time.monotonic
-        ahead += self.wall_offset if self.is_restarted else 0
+        ahead += self.wall_offset if self.is_restarted else 0.0
         self.files += 1
         file = self.folder / "events" / ("shared.jsonl" if shares_file else f"own-{self.files}.jsonl")
-        run = Run(None, application, file, now, now, ahead)  # type: ignore[arg-type]
-        run.life = Life(f"{application}-{self.files}", application, lambda: self.true_wall() + run.offset)
+        life = Life(f"{application}-{self.files}", application, lambda: self.time.wall - self.wall_offset)
+        life.offset = ahead
+        run = Run(life, application, file, now, now)
         run.has_jumped = ahead > 0 or self.wall_offset != 0
         self.runs.append(run)
         self._write(file, run.life.start(), run.life.beat())
-
-    def true_wall(self) -> float:
-        return self.time.wall - self.wall_offset
 
     @precondition(lambda self: self._alive())
     @rule(data=st.data(), jump=st.sampled_from(JUMPS))
@@ -107,7 +104,7 @@ class WatchMachine(RuleBasedStateMachine):
         """Set the clock of a driver that a watcher knows."""
         run = data.draw(st.sampled_from(self._alive()))
         if run.was_seen:
-            run.offset += jump
+            run.life.offset += jump
             run.has_jumped = True
 
     @rule(jump=st.sampled_from(JUMPS))

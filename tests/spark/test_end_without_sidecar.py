@@ -38,7 +38,12 @@ def test_the_next_run_reports_the_end_and_no_loss(lab: Lab) -> None:
         for event in second.events(folder / "events.jsonl")
         if event["name"] == "JobStatusChangeEvent" and event["attributes"].get("spark.entity") == "application"
     ]
-    assert [event["attributes"]["spark.status.new"] for event in changes] == ["RUNNING", "RUNNING", "FINISHED", "FINISHED"]
+    assert [event["attributes"]["spark.status.new"] for event in changes] == [
+        "RUNNING",
+        "RUNNING",
+        "FINISHED",
+        "FINISHED",
+    ]
     assert late[0]["attributes"]["spark.app.id"] == changes[0]["attributes"]["spark.app.id"]
     assert list((folder / "spool").rglob("*.json")) == []
 

@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -251,8 +251,12 @@ def test_a_run_of_another_environment_keeps_the_evidence(tmp_path: Path) -> None
     begun, reported = ApplicationStart(**ABOUT), list[Event]()
     scopes = [{"deployment.environment.name": name, "incident.key": f"shop/{name}"} for name in ("prod", "test")]
 
-    def run(app_id: str, scope: dict[str, str], driver: str) -> Predecessors:
-        made = Predecessors(tmp_path, [], False, driver, lambda events, settle: (reported.extend(events), settle()))
+    def report(events: Sequence[Event], settled: Callable[[], None]) -> None:
+        reported.extend(events)
+        settled()
+
+    def run(app_id: str, scope: dict[str, str]) -> Predecessors:
+        made = Predecessors(tmp_path, [], False, "", report)
         made.begin(msgspec.structs.replace(begun, app_id=app_id), scope)
         return made
 
@@ -261,9 +265,9 @@ def test_a_run_of_another_environment_keeps_the_evidence(tmp_path: Path) -> None
     assert mark is not None
     assert first._own is not None
     first._own.release()  # as after a kill
-    run("other", scopes[1], "").join()
+    run("other", scopes[1]).join()
     assert reported == []
-    run("next", scopes[0], "").join()
+    run("next", scopes[0]).join()
     (event,) = reported
     assert event.event_id == id_of_lost("first")
     assert scopes[0].items() <= event.attributes.items()

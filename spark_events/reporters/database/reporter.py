@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config import without_password
 from spark_events.config.references import Confidence, is_secret_key
 from spark_events.errors import PermanentError, TransientError
@@ -35,7 +35,7 @@ class DatabaseReporter(Reporter):
     Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig
     linger = REQUEST_LINGER
 
-    def __init__(self, config: DatabaseConfig, clocks: Clocks = Clocks()) -> None:
+    def __init__(self, config: DatabaseConfig, clocks: Clocks = SYSTEM) -> None:
         load_extra("sqlalchemy", "database")
         # Import SQLAlchemy only after load_extra has checked its installation.
         from spark_events.reporters.database import engines, schema

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config.kinds import placed
 from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
@@ -35,7 +35,7 @@ class FileReporter(Reporter):
 
     Config: ClassVar[type[FileConfig]] = FileConfig
 
-    def __init__(self, config: FileConfig, clocks: Clocks = Clocks()) -> None:
+    def __init__(self, config: FileConfig, clocks: Clocks = SYSTEM) -> None:
         self._config = config
         self._clock = StorageClock(clocks)
         self._rotates = config.rotates

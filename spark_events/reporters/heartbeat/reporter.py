@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config import choice, option
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, without_surrogates
@@ -48,7 +48,7 @@ class HeartbeatReporter(Reporter):
     wants_heartbeats: ClassVar[bool] = True
     default_includes: ClassVar[str] = "spark.application:JobStatusChangeEvent"
 
-    def __init__(self, config: HeartbeatReporterConfig, clocks: Clocks = Clocks()) -> None:
+    def __init__(self, config: HeartbeatReporterConfig, clocks: Clocks = SYSTEM) -> None:
         load_extra("httpx", "webhook")
         from spark_events.reporters.http.post import post_to, trust
 

@@ -9,7 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes import START, FakeDriver, application_end, application_start, decoded, event, eventually, goodbye, query_started
+from fakes import (
+    START,
+    FakeDriver,
+    application_end,
+    application_start,
+    decoded,
+    event,
+    eventually,
+    goodbye,
+    query_started,
+)
 
 from reporters.peers.alertmanager import Alertmanager
 from reporters.peers.webhook import Answer, Receiver, Request

@@ -17,13 +17,13 @@ import pytest
 from fakes import event, numbers
 
 from spark_events import Event
-from spark_events.clocks import Clocks
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.event import decode_event
 from spark_events.reporters.file import FileConfig, FileReporter
 from unit.reporters.writing import two_writers
 
 
-def opened(path: Path, clocks: Clocks = Clocks(), **changes: Any) -> FileReporter:
+def opened(path: Path, clocks: Clocks = SYSTEM, **changes: Any) -> FileReporter:
     reporter = FileReporter(FileConfig(str(path), **changes), clocks)
     reporter.open()
     return reporter
