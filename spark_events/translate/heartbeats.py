@@ -47,8 +47,8 @@ class Heartbeats:
         self._jobs = jobs
         self._executors = executors
         self._clocks = clocks
-        # Time of the next heartbeat by the wall clock, in milliseconds, and by the monotonic clock, in seconds. It is due
-        # when one of them is reached. None while no application runs, or if heartbeats are off.
+        # Time of the next heartbeat by the wall clock, in milliseconds, and by the monotonic clock, in seconds. It
+        # is due when either is reached. None while no application runs, or if heartbeats are off.
         self._due: tuple[int, float] | None = None
         self._count = 0
         self._batches = 0

@@ -180,6 +180,13 @@ class Translator:
             Added: (_undated, lambda record: added(record, self._queries)),
         }
         self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions)
+        # The heartbeats read the clock, so do not ask them if they are off.
+        beating = () if config.heartbeat_interval is None else (self._heartbeats,)
+        self._timers: tuple[Heartbeats | Deadlines | ExecutorEvents, ...] = (
+            *beating,
+            self.deadlines,
+            self._executor_events,
+        )
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
@@ -193,8 +200,7 @@ class Translator:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
-        parts = (self._heartbeats, self.deadlines, self._executor_events)
-        due = [at for part in parts if (at := part.next_deadline) is not None]
+        due = [at for part in self._timers if (at := part.next_deadline) is not None]
         for work, holder in self._holders:
             if work and (deadline := holder.next_deadline) is not None:
                 due.append(deadline + self._behind)

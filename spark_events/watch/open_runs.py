@@ -8,18 +8,20 @@ proves that it is over.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue
-from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.watch.lost import key_of
 from spark_events.watch.marks import identity_of
 from spark_events.watch.sightings import Sighting, Sightings
 from spark_events.watch.silence import Observed, Silence
 from spark_events.watch.watcher import Source, WatchConfig
+
+if TYPE_CHECKING:
+    from spark_events.reporters.database.config import DatabaseConfig
 
 
 class Found(NamedTuple):

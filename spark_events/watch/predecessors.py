@@ -12,16 +12,18 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import SYSTEM, Clocks
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue, Event
-from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.watch.marks import LeftMark, MarkConfig, Marks
 from spark_events.watch.open_runs import OpenRuns, database
 from spark_events.watch.watcher import WatchConfig
+
+if TYPE_CHECKING:
+    from spark_events.reporters.database.config import DatabaseConfig
 
 _LOG = logging.getLogger(__name__)
 #: Pause after a failed look into a database, and longest wait for the threads at the end, in seconds.

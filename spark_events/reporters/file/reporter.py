@@ -125,10 +125,12 @@ class FileReporter(Reporter):
 
         If the rotation fails, the file keeps growing, because an oversized file is better than lost events.
         """
+        if not self._rotates:
+            return False
         if self._config.max_age is not None:
             self._clock.touch(self._fd)
         now = self._clock.now()
-        if not self._rotates or not is_full(self._config, status, more, now):
+        if not is_full(self._config, status, more, now):
             return False
         try:
             self._archive.put_aside(now)
