@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fakes import START
 
@@ -61,9 +61,9 @@ class Life:
     def end(self, status: str = "FINISHED") -> Event:
         return self._status(status)
 
-    def beat(self, interval: float = INTERVAL, **more: int | str) -> Event:
-        about = {"spark.heartbeat.interval_ms": round(interval * 1000), **more}
-        return self._event("HeartbeatEvent", "spark.application", **about)
+    def beat(self, about: Mapping[str, int | str] | None = None) -> Event:
+        interval = {"spark.heartbeat.interval_ms": INTERVAL * 1000}
+        return self._event("HeartbeatEvent", "spark.application", **interval, **(about or {}))
 
     def commit(self) -> Event:
         return self._event("BatchCommitEvent", "spark.streaming.query", **{"spark.streaming.query.name": "clicks"})

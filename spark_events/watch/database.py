@@ -11,10 +11,11 @@ import msgspec
 
 from spark_events.errors import SparkEventsError
 from spark_events.event import Attributes, Event
+from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.reporter import DatabaseReporter
 from spark_events.reporters.reporter import load_extra
-from spark_events.watch.sightings import COMMIT, STATUS_CHANGE, WATCHED, Sighting, Sightings
+from spark_events.watch.sightings import BATCHES, COMMIT, STATUS_CHANGE, WATCHED, Sighting, Sightings
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping, Select
@@ -74,19 +75,20 @@ class EventDatabase:
             sightings.see(msgspec.convert(fields, Event), times=row["times"], first=row["first"])
 
     def read_commits(self, sightings: Sightings, since: int) -> None:
-        """Read the times of the first and of the latest commit of each run since a time.
+        """Read the times of the first and of the latest commit, or heartbeat after commits, of each run since a time.
 
         Raises:
             SparkEventsError: when the database cannot be read.
         """
-        from sqlalchemy import and_, func, select
+        from sqlalchemy import and_, func, or_, select
 
         from spark_events.reporters.database.schema import EVENTS
 
         columns = EVENTS.c
         run = (columns.app_id, func.coalesce(columns.app_attempt_id, ""))
         times = (func.min(columns.observed_ts_millis), func.max(columns.observed_ts_millis))
-        chosen = and_(columns.name == COMMIT, columns.observed_ts_millis >= since)
+        has_commits = and_(columns.name == HEARTBEAT, columns.attributes[BATCHES].as_integer() > 0)
+        chosen = and_(or_(columns.name == COMMIT, has_commits), columns.observed_ts_millis >= since)
         names = ("id", "attempt", "first", "latest")
         wanted = [column.label(name) for name, column in zip(names, (*run, *times), strict=True)]
         for row in self._rows(self._chosen(select(*wanted), chosen).group_by(*run)):

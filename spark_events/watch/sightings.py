@@ -19,7 +19,8 @@ COMMIT = "BatchCommitEvent"
 _REPORT = "DispatcherReportEvent"
 #: Names of the events from which runs are known. Commits are read separately, because they are numerous.
 WATCHED = (STATUS_CHANGE, HEARTBEAT, _REPORT)
-_BATCHES = "spark.heartbeat.batches"
+#: Attribute of a heartbeat with the number of commits since the previous heartbeat.
+BATCHES = "spark.heartbeat.batches"
 _NEVER = -1, -1
 
 
@@ -166,20 +167,22 @@ class Sightings:
         else:
             found.status = status
             found.last_seen = found.last_seen or at
-        if status == "FINISHED" or (event.name == HEARTBEAT and _number(about.get(_BATCHES))):
+        if status == "FINISHED" or (event.name == HEARTBEAT and _number(about.get(BATCHES))):
             _succeed(found, at, at)
         found.sequence = max(found.sequence, event.sequence)
 
     def _see_life(self, found: Sighting, event: Event, place: str, times: int) -> None:
         at, sequence = event.observed_ts_millis, event.sequence
+        is_beat = event.name == HEARTBEAT
         interval = _number(event.attributes.get(INTERVAL)) or found.interval
         is_newest = sequence >= found.sign[0]
         if at > self.now + interval:
-            found.ahead += times if is_newest and event.name == HEARTBEAT else 0
+            found.ahead += times if is_newest and is_beat else 0
             is_latest = not found.last_seen and at >= found.sign[1]
         else:
             found.ahead = 0 if is_newest else found.ahead
-            is_latest = at >= found.last_seen
+            # A heartbeat may have the same time as the start, and shows more.
+            is_latest = at > found.last_seen or (at == found.last_seen and (is_beat or not found.interval))
             found.last_seen = max(found.last_seen, at)
         if is_latest:
             found.attributes, found.interval, found.place = scope_of(event), interval, place
