@@ -26,7 +26,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -38,11 +37,11 @@ from spark_events.clocks import Clocks, boot
 from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
 from spark_events.event import AttributeValue, Event
 from spark_events.watch.lost import late_end, lost_event
+from spark_events.watch.mark_files import delete, end_of, identity_of, read, touch, write
 
 _LOG = logging.getLogger(__name__)
 #: Name of the folder of a run; not a valid name for a reporter, whose spool files have the same parent folder.
 _RUN = "run~"
-_START, _END = "start.json", "end.json"
 _NEXT_RUN = "detected at the start of the next run"
 _LOST = f"its driver died without reporting its end; {_NEXT_RUN}"
 _LATE = "reported by the next run, because the sidecar had died"
@@ -61,10 +60,6 @@ class MarkConfig:
     touch: float = 10.0
     missed: int = 6
     certain: float = 600.0
-
-
-class _Attributes(msgspec.Struct):
-    attributes: dict[str, AttributeValue] = {}
 
 
 class _Touch(NamedTuple):
@@ -112,7 +107,7 @@ class LeftMark:
 
     def delete(self) -> None:
         """Delete the mark, after its run was reported."""
-        _delete(self._folder, "the next run reports this loss again")
+        delete(self._folder, "the next run reports this loss again")
 
 
 class Marks:
@@ -154,15 +149,10 @@ class Marks:
         Errors are logged once; call this method again at the next touch.
         """
         try:
-            if self._own is not None and (self._own.folder / _START).exists():
-                os.utime(self._own.folder / _START)
+            if self._own is not None and touch(self._own.folder):
                 return None
             own = self._own = self._own or self._claimed()
-            mark = {**msgspec.to_builtins(self._start), "attributes": self._scope}
-            own.folder.mkdir(mode=0o700, exist_ok=True)
-            scratch = own.folder / f"{_START}.new"
-            scratch.write_bytes(msgspec.json.encode(mark))
-            scratch.replace(own.folder / _START)
+            write(own.folder, self._start, self._scope)
             return own.folder
         except OSError as error:
             self._log(f"cannot mark this run as running, so the next run may not report a loss of this run: {error}")
@@ -176,7 +166,7 @@ class Marks:
         """
         for folder in self._folders.used_by_driver():
             with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-                start, _, _ = _read(folder.folder / _START)
+                start, _, _ = read(folder.folder)
                 if identity_of(start) == identity_of(self._start) and folder.acquire():
                     return folder
         return self._folders.claim_new()
@@ -185,7 +175,7 @@ class Marks:
         """Delete the mark of this run, which has ended."""
         own, self._own = self._own, None
         if own is not None:
-            _delete(own, "the next run reports this run as LOST")
+            delete(own, "the next run reports this run as LOST")
 
     def left(self) -> Iterator[LeftMark]:
         """Yield each mark of a run that is over, once; call this method at each touch."""
@@ -218,7 +208,7 @@ class Marks:
             undo.callback(folder.release)
             is_here = bool(boot()) and folder.driver.startswith(boot())
             try:
-                start, scope, touched = _read(folder.folder / _START)
+                start, scope, touched = read(folder.folder)
             except FileNotFoundError:
                 # A run was killed while it placed or deleted its mark; on another machine, it may still be placing it.
                 if is_here:
@@ -226,9 +216,9 @@ class Marks:
                     folder.delete()
                 return None
             except msgspec.MsgspecError as error:
-                self._log(f"cannot read {folder.folder / _START}, so a lost earlier run is not reported: {error}")
+                self._log(f"cannot read {folder.folder}, so a lost earlier run is not reported: {error}")
                 undo.pop_all()
-                _delete(folder, "the next run logs this again")
+                delete(folder, "the next run logs this again")
                 return None
             if scope.get("incident.key", self._scope.get("incident.key")) != self._scope.get("incident.key"):
                 # A run of the same name in another environment.
@@ -236,9 +226,9 @@ class Marks:
             if identity_of(start) == identity_of(self._start):
                 # The mark of an earlier sidecar of this run.
                 undo.pop_all()
-                _delete(folder, "the next run reports this run as LOST")
+                delete(folder, "the next run reports this run as LOST")
                 return None
-            end = _bytes(folder.folder / _END)
+            end = end_of(folder.folder)
             if end is None and folder.driver == self._driver != "":
                 # An earlier application of this driver, which is alive.
                 end = b""
@@ -261,8 +251,8 @@ class Marks:
         if known is not None or self._own is None:
             return False
         try:
-            own = (self._own.folder / _START).stat().st_mtime_ns
-        except OSError:
+            own = read(self._own.folder).touched
+        except (OSError, msgspec.MsgspecError):
             return False
         return own - touched >= self._config.certain * 1e9
 
@@ -270,34 +260,3 @@ class Marks:
         if problem not in self._logged:
             self._logged.add(problem)
             _LOG.warning("%s", problem)
-
-
-def identity_of(start: ApplicationStart) -> tuple[str, str]:
-    """Return id and attempt of an application."""
-    return start.app_id or "", start.attempt_id or ""
-
-
-def _read(path: Path) -> tuple[ApplicationStart, dict[str, AttributeValue], int]:
-    """Return a run, its attributes, and the time of the file in nanoseconds."""
-    # Open the file before reading its time: on a network file system, an open asks the server for the time.
-    with path.open("rb") as opened:
-        data, touched = opened.read(), os.fstat(opened.fileno()).st_mtime_ns
-    start = msgspec.json.decode(data, type=ApplicationStart)
-    return start, msgspec.json.decode(data, type=_Attributes).attributes, touched
-
-
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _delete(folder: SpoolFolder, otherwise: str) -> None:
-    """Delete a mark; the file that marks the run as running is first."""
-    try:
-        for name in (_START, _END, f"{_START}.new", f"{_END}.new"):
-            (folder.folder / name).unlink(missing_ok=True)
-        folder.delete()
-    except OSError as error:
-        _LOG.warning("cannot delete %s, so %s: %s", folder.folder, otherwise, error)

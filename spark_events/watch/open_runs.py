@@ -15,7 +15,7 @@ from spark_events.clocks import Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue
 from spark_events.watch.lost import key_of
-from spark_events.watch.marks import identity_of
+from spark_events.watch.mark_files import identity_of
 from spark_events.watch.sightings import Sighting, Sightings
 from spark_events.watch.silence import Observed, Silence
 from spark_events.watch.watcher import Source, WatchConfig
