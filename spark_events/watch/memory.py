@@ -68,7 +68,7 @@ class Memory:
         return found
 
     def save(self, remembered: Remembered) -> None:
-        """Replace the file; log the first error."""
+        """Replace the file; an error is logged once, as information, because containers often have no state directory."""
         if self._path is None:
             return
         scratch = self._path.with_suffix(f".{os.getpid()}")
@@ -78,7 +78,7 @@ class Memory:
             scratch.replace(self._path)
         except OSError as error:
             if not self._cannot_save:
-                _LOG.warning("cannot write %s, so the next check trusts the drivers' clocks: %s", self._path, error)
+                _LOG.info("cannot write %s, so the next check trusts the drivers' clocks: %s", self._path, error)
             self._cannot_save = True
             with contextlib.suppress(OSError):
                 scratch.unlink()
