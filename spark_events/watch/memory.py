@@ -68,7 +68,7 @@ class Memory:
         return found
 
     def save(self, remembered: Remembered) -> None:
-        """Replace the file; an error is logged once, as information, because containers often have no state directory."""
+        """Replace the file. An error is only information, because containers often have no state directory."""
         if self._path is None:
             return
         scratch = self._path.with_suffix(f".{os.getpid()}")
