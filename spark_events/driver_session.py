@@ -7,11 +7,12 @@ session sends the last acknowledgement.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from spark_events._version import __version__
@@ -133,7 +134,11 @@ class DriverSession:
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
-        self._lost_before: deque[Event] = deque()
+        self._start: ApplicationStart | None = None
+        # Events about earlier runs, each group with a function to call when the reporters have settled it: those that
+        # wait for their dispatch, and those that were dispatched, with their record numbers.
+        self._about_earlier: deque[tuple[Sequence[Event], Callable[[], None]]] = deque()
+        self._unsettled: deque[tuple[int, Callable[[], None]]] = deque()
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
@@ -194,7 +199,8 @@ class DriverSession:
             [plan.config for plan in plans.reporters.values() if getattr(plan.config, "remembers_runs", False)],
             plans.config.application_unique,
             driver_identity(self.driver),
-            self._predecessor_lost,
+            self._report_earlier,
+            lambda folder: self._messages.send("mark", folder=str(folder)),
         )
         self._pipeline.dispatcher.start()
         self._measure(plans.config.metrics_otlp_endpoint)
@@ -269,18 +275,31 @@ class DriverSession:
             if question is not None:
                 self._messages.send("inspect", **question)
 
-    def _predecessor_lost(self, event: Event) -> None:
-        """Make the session report the loss of an earlier run; thread-safe."""
-        self._lost_before.append(event)
+    def _report_earlier(self, events: Sequence[Event], settled: Callable[[], None]) -> None:
+        """Make the session report an earlier run; thread-safe."""
+        self._about_earlier.append((events, settled))
         self._source.wake()
 
     def _follow_up(self) -> None:
-        """Report lost earlier runs; if this run has ended, record that it has ended."""
-        while self._lost_before:
-            lost = self._translator.predecessor_lost(self._lost_before.popleft())
-            self._dispatch([Entry(self._last_record, lost)])
+        """Report earlier runs; if this run has ended, record that it has ended."""
+        while self._about_earlier:
+            events, settled = self._about_earlier.popleft()
+            judged = [self._translator.predecessor_ended(event) for event in events]
+            self._dispatch([Entry(self._last_record, event) for event in judged])
+            self._unsettled.append((self._last_record, settled))
         if self._translator.application_is_over:
             self._predecessors.end()
+
+    def _confirm_settled(self, *, all_of_them: bool = False) -> None:
+        """Confirm that events about earlier runs are settled, so that the evidence of these runs can be destroyed."""
+        with contextlib.suppress(IndexError):
+            while True:
+                # Ask the dispatcher after reading the number, when the events of this record are in the mailboxes.
+                record, settled = self._unsettled[0]
+                if not all_of_them and record > self._pipeline.dispatcher.progress().completed:
+                    return
+                self._unsettled.popleft()
+                settled()
 
     def _process(self, lines: list[bytes]) -> None:
         # This loop runs for every record, so look up its functions only once.
@@ -310,6 +329,10 @@ class DriverSession:
                 entries = []
         if lines:
             self._dispatch(entries)
+        # A Spark Connect client has no driver, and does not learn how the application ends.
+        if self._start is not None and self.driver and translator.knows_application:
+            self._predecessors.begin(self._start, translator.scope)
+            self._start = None
 
     def _handle_session_record(self, record: object) -> _Numbered | None:
         """Handle a session record; return the record to translate and acknowledge, or None."""
@@ -320,7 +343,7 @@ class DriverSession:
             self._restore(record)
             return None
         if isinstance(record, ApplicationStart):
-            self._look_for_predecessors(record)
+            self._start = record
             return record
         if isinstance(record, (ApplicationEnd, Inspection)):
             return self._amend(record)
@@ -329,11 +352,6 @@ class DriverSession:
             return record
         assert isinstance(record, Unknown)
         return self._skip(record)
-
-    def _look_for_predecessors(self, start: ApplicationStart) -> None:
-        # A Spark Connect client has no driver, and does not learn how the application ends.
-        if self.driver:
-            self._predecessors.begin(start)
 
     def _dispatch(self, entries: list[Entry]) -> None:
         memory = self._translator.take_memory()
@@ -348,7 +366,7 @@ class DriverSession:
     def _restore(self, restored: Restored) -> None:
         record = decode(restored.record)
         if isinstance(record, ApplicationStart):
-            self._look_for_predecessors(record)
+            self._start = record
         try:
             self._translator.restore(record)
         except Exception:
@@ -378,6 +396,7 @@ class DriverSession:
             self._log.connect()
         # Acknowledge the records that no longer wait for an overdue reporter; no other call acknowledges them.
         self._acknowledge()
+        self._confirm_settled()
         self._report_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
@@ -431,6 +450,8 @@ class DriverSession:
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
+        # All events were delivered, stored or counted as lost.
+        self._confirm_settled(all_of_them=True)
         self._predecessors.join()
 
     def _lost_records(self) -> dict[str, int]:

@@ -170,5 +170,6 @@ def _settings(path: Path, reporters: Sequence[str] | None) -> Settings:
         reporters: the active reporters; None: as configured.
     """
     extra = {"events.reporters": ",".join(reporters)} if reporters else {}
-    # Set no time limit in the pipeline, because the command itself waits for the reporters.
-    return read_settings(path, without=("events.dispatcher.",), extra=extra)
+    # Set no time limit in the pipeline, because the command itself waits for the reporters. The heartbeats are those of
+    # the applications, whose reporters --to may leave out.
+    return read_settings(path, without=("events.dispatcher.", "events.heartbeat."), extra=extra)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from spark_events.cli.arguments import UsageError, parsed
 from spark_events.cli.output import note, show, table
-from spark_events.cli.sinks import Sink, add_sink, sink_of
+from spark_events.cli.sinks import add_sink, sink_of
 from spark_events.config import duration, integer, positive_duration
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
-from spark_events.event.text import moment
+from spark_events.event.text import moment, on_one_line
 from spark_events.report.wording import counted
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.watch.database import EventDatabase
 from spark_events.watch.folder import JsonFolder
-from spark_events.watch.sightings import Sighting, Sightings
+from spark_events.watch.memory import Memory
+from spark_events.watch.sightings import Sighting
+from spark_events.watch.watcher import Check, Source, WatchConfig, Watcher
 
-#: Store of applications' events, to which the watcher adds the events that it reports.
-Source: TypeAlias = JsonFolder | EventDatabase
+#: Exit code of a check that reported every loss it found, but that could not watch everything.
+_INCOMPLETE = 3
+_MOST_NAMES = 20
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +37,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             "Finds applications without an end event whose heartbeats have stopped, and reports each of them once, "
             "as LOST. The command checks the source once; with --every, it repeats the check until it is stopped. "
             "Without --conf or --to, the command prints the events, one JSON object per line. Applications send "
-            "heartbeats if events.heartbeat.interval is set."
+            "heartbeats if events.heartbeat.interval is set. Exit codes: 0 if everything was watched, 1 for a failure, "
+            "3 if a file could not be read or a running application sends no heartbeats."
         ),
     )
     parser.add_argument(
@@ -64,101 +68,79 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(run=_run)
 
 
-class Watcher:
-    """Check a source for lost applications, and report them.
-
-    Args:
-        source: the stored events.
-        open_sink: opens the destination of the events; called only if an application is lost.
-        intervals: number of intervals without a heartbeat after which an application is LOST.
-        since: seconds of history to read.
-        clock: seconds since the epoch.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        open_sink: Callable[[], Sink],
-        intervals: int,
-        since: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._source = source
-        self._open_sink = open_sink
-        self._intervals = intervals
-        self._since = since
-        self._clock = clock
-        self.sightings = Sightings()
-        # Wait after an outage of the source, because the applications' reporters must still deliver events from that
-        # time.
-        self._judges_from = 0
-
-    def look(self) -> int:
-        """Report lost applications; return the number of events that were not delivered.
-
-        Raises:
-            SparkEventsError: when the source cannot be read or written, so no application is reported.
-        """
-        now = round(self._clock() * 1000)
-        try:
-            self._source.read(self.sightings, now - round(self._since * 1000))
-        except SparkEventsError:
-            self._judges_from = -1
-            raise
-        if self._judges_from < 0:
-            longest = max((seen.interval for seen in self.sightings if seen.is_expected), default=0)
-            self._judges_from = now + round(self._intervals * longest)
-        lost = [seen for seen in self.sightings if seen.is_overdue(now, self._intervals)]
-        return self._report(lost) if lost and now >= self._judges_from else 0
-
-    def _report(self, lost: list[Sighting]) -> int:
-        events = [seen.lost() for seen in lost]
-        sink = self._open_sink()
-        sink.take(events)
-        if undelivered := sink.close():
-            # Do not record these events as reported: the next check reports them again, with the same event ids.
-            return undelivered
-        for event in events:
-            self._source.record(event)
-            self.sightings.see(event)
-        return 0
-
-
 def _run(chosen: argparse.Namespace) -> int:
     _, open_sink = sink_of(chosen)
-    watch = Watcher(_source(chosen.source), open_sink, chosen.intervals, chosen.since)
-    if chosen.every is None:
-        return _look(watch, chosen.verbose)
+    source, name = _source(chosen.source)
+    watch = Watcher(source, open_sink, WatchConfig(chosen.intervals, chosen.since), memory=Memory.of(name))
+    notes: list[str] = []
     while True:
         try:
-            _look(watch, chosen.verbose)
+            check = watch.look()
         except SparkEventsError as error:
+            if chosen.every is None:
+                raise
             note(f"{error}; checking again in {chosen.every:g} s")
+        else:
+            if chosen.verbose:
+                _show(watch)
+            before, notes = notes, [*_notes(check)]
+            for text in notes:
+                if text not in before:
+                    note(text)
+            if chosen.every is None:
+                return _code(check)
         time.sleep(chosen.every)
 
 
-def _source(given: str) -> Source:
+def _source(given: str) -> tuple[Source, str]:
+    """Return the source, and a text that identifies it on this machine."""
     if "://" not in given:
-        return JsonFolder(Path(given))
+        return JsonFolder(Path(given)), str(Path(given).resolve())
     try:
-        return EventDatabase(DatabaseConfig(database_url.parse(resolve(given))))
+        config = DatabaseConfig(database_url.parse(resolve(given)))
     except ValueError:
         raise UsageError(f"SOURCE: expected a path and {database_url.allowed}") from None
+    return EventDatabase(config), given
 
 
-def _look(watch: Watcher, verbose: bool) -> int:
-    undelivered = watch.look()
-    if verbose:
-        rows = [
-            (seen.name, str(seen.attributes.get("spark.app.id")), seen.status or "RUNNING", *_heartbeat(seen))
-            for seen in sorted(watch.sightings, key=lambda seen: seen.last_seen)
-        ]
-        show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
-    if undelivered:
-        note(f"{counted(undelivered, 'event')} not delivered; the next check reports them again")
-    return 1 if undelivered else 0
+def _show(watch: Watcher) -> None:
+    rows = [
+        (seen.name, seen.identity[0], seen.status or "RUNNING", *_heartbeat(seen))
+        for seen in sorted(watch.sightings, key=lambda seen: seen.last_seen)
+    ]
+    show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)
 
 
 def _heartbeat(seen: Sighting) -> tuple[str, str]:
     every = f"every {seen.interval / 1000:g} s" if seen.interval else "none: not watched"
-    return moment(seen.last_seen or seen.reported), every
+    return moment(seen.last_seen or max(seen.sign[1], seen.reported[1])), every
+
+
+def _notes(check: Check) -> Iterator[str]:
+    if check.undelivered:
+        yield f"{counted(check.undelivered, 'event')} not delivered; the next check reports them again"
+    if check.unrecorded is not None:
+        yield f"{check.unrecorded}; later checks by this user on this machine know the loss, others report it again"
+    if check.unwatched:
+        yield (
+            f"not watched, because they send no heartbeats to this source: {_named(check.unwatched)}; for each of these"
+            " applications, set spark.events.heartbeat.interval, for example to 1min, and"
+            " spark.events.reporter.<name>.heartbeats=true for the reporter that writes to this source"
+        )
+
+
+def _named(runs: Sequence[Sighting]) -> str:
+    """Return the names of applications, with their ids or the number of their runs."""
+    ids = {run.name: run.identity[0] for run in runs}
+    names = [
+        f"'{on_one_line(name)}' ({on_one_line(ids[name]) if count == 1 else counted(count, 'run')})"
+        for name, count in Counter(run.name for run in runs).items()
+    ]
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _code(check: Check) -> int:
+    if check.undelivered or check.unrecorded is not None:
+        return 1
+    return _INCOMPLETE if check.unread or check.unwatched else 0

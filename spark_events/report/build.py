@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from spark_events.errors import SparkEventsError
+from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.event.text import plain
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
@@ -18,6 +19,8 @@ from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, upt
 from spark_events.report.table import EventTable
 
 _DAY = 86_400_000
+#: Tolerance for clocks of other machines that are ahead, in milliseconds.
+_TOLERANCE = 300_000
 _MOST_RUNS = 1_000
 _MOST_NAMES = 10
 
@@ -64,6 +67,7 @@ def build(
         SparkEventsError: there is no event, or no event matches the options.
     """
     duplicates = table.remove_duplicates()
+    ahead = _date_back(table, now)
     _choose(table, options)
     since, until, until_is, newest = _period(table, options, now)
     table.run(f"CREATE OR REPLACE VIEW period AS SELECT * FROM event WHERE ts BETWEEN {since} AND {until}")
@@ -100,7 +104,7 @@ def build(
         damaged_lines=table.damaged,
         sources=tuple(dataclasses.replace(one, source=plain(one.source)) for one in sources),
         findings=findings(subjects, numbers, runs, until, options.sla_ms),
-        notes=(*map(plain, notes), *notes_on(runs, subjects, newest, now)),
+        notes=(*map(plain, notes), *notes_on(runs, subjects, ahead)),
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
@@ -110,6 +114,21 @@ def build(
         slow_stage_count=numbers.slow_stage_count,
         drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, since, until) if draw else None,
     )
+
+
+def _date_back(table: EventTable, now: int) -> int:
+    """Give the events of clocks that are ahead the current time; return how far the newest event is ahead.
+
+    Otherwise one such event would extend the period and the uptimes into the future. Heartbeats from the future are
+    deleted, because they would show that a dead application is alive. If all events are from the future, the clock of
+    this machine is wrong, and no event is changed.
+    """
+    latest = now + _TOLERANCE
+    oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
+    if newest is not None and oldest <= latest < newest:
+        table.run(f"DELETE FROM event WHERE ts > {latest} AND name = '{HEARTBEAT}'")
+        table.run(f"UPDATE event SET ts = {now} WHERE ts > {latest}")
+    return max(0, (newest or 0) - now)
 
 
 def _choose(table: EventTable, options: ReportOptions) -> None:

@@ -131,10 +131,8 @@ def _of_last_run(subject: SubjectReport, run: SubjectRun, until: int) -> tuple[s
     return None
 
 
-def notes_on(
-    runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], newest: int, now: int
-) -> list[str]:
-    """Return notes on gaps, duplicates and clocks in the data."""
+def notes_on(runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], ahead: int) -> list[str]:
+    """Return notes on gaps, duplicates and clocks in the data; ``ahead``: how far the newest event is in the future."""
     kinds: dict[str, list[tuple[str, int]]] = {}
     for subject in subjects:
         some = runs[subject.key]
@@ -153,6 +151,6 @@ def notes_on(
         names = ", ".join(f"'{name}'" for name, _ in found[:_MOST_NAMES])
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         notes.append(f"{counted(sum(count for _, count in found), 'run')} {kind} ({names}{more}).")
-    if newest > now:
-        notes.append(f"The newest event is {span(newest - now)} in the future: the clocks of the machines differ.")
+    if ahead:
+        notes.append(f"The newest event is {span(ahead)} in the future: the clocks of the machines differ.")
     return notes

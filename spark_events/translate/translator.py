@@ -34,7 +34,8 @@ from spark_events.bridge.records import (
     StageWaited,
     Unknown,
 )
-from spark_events.event import Attributes, Event, Severity
+from spark_events.clocks import SYSTEM, Clocks
+from spark_events.event import Attributes, AttributeValue, Event, Severity
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at
@@ -105,6 +106,7 @@ class Translator:
         config: the settings of the events.
         first_sequence: the number of the first event; a restarted sidecar continues the preceding sidecar's numbers.
         misses_records: whether records were dropped. If so, work without an end record may have ended.
+        clocks: the clocks of this process.
 
     Attributes:
         next_sequence: the number of the next event.
@@ -117,6 +119,7 @@ class Translator:
         config: TranslateConfig | None = None,
         first_sequence: int = 1,
         misses_records: bool = False,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
@@ -134,8 +137,8 @@ class Translator:
         self._last_failure = last_failure
         application = self._application = Applications(diagnostics, last_failure, config.identity.attributes)
         self._links = Links(config.link)
-        keys = Keys(config.identity.key_attributes)
-        self._incidents = Incidents(config.alarms, keys, self._links, application.event_id)
+        self._keys = Keys(config.identity.key_attributes)
+        self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id)
         self._queries = Queries(diagnostics, last_failure)
         self._streams = Streams(self._queries, config, last_failure)
         self._jobs = Jobs(
@@ -155,7 +158,7 @@ class Translator:
         )
         self._executor_events = ExecutorEvents(config.executor.max_per_minute)
         self._heartbeats = Heartbeats(
-            config.heartbeat_interval, self._application, self._queries, self._jobs, executors
+            config.heartbeat_interval, self._application, self._queries, self._jobs, executors, clocks
         )
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
             ApplicationStart: (_time, _each(self._application_started, self._heartbeats.schedule)),
@@ -183,6 +186,13 @@ class Translator:
         }
         edges = Edges(self._incidents, lambda: application.scope_variables)
         self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions, edges)
+        # The heartbeats read the clock, so do not ask them if they are off.
+        beating = () if config.heartbeat_interval is None else (self._heartbeats,)
+        self._timers: tuple[Heartbeats | Deadlines | ExecutorEvents, ...] = (
+            *beating,
+            self.deadlines,
+            self._executor_events,
+        )
         for kind, judge in self.deadlines.handlers.items():
             moment, handler = self._handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
@@ -196,8 +206,7 @@ class Translator:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
-        parts = (self._heartbeats, self.deadlines, self._executor_events)
-        due = [at for part in parts if (at := part.next_deadline) is not None]
+        due = [at for part in self._timers if (at := part.next_deadline) is not None]
         if self._streams.runs and (deadline := self._streams.next_deadline) is not None:
             due.append(deadline + self._behind)
         return min(due, default=None)
@@ -206,6 +215,12 @@ class Translator:
     def knows_application(self) -> bool:
         """Whether events carry the application's attributes."""
         return bool(self._application.scope_variables)
+
+    @property
+    def scope(self) -> dict[str, AttributeValue]:
+        """The application's attributes and the key of its incident, for the mark of this run."""
+        scope = self._application.scope_variables
+        return {**scope, "incident.key": self._keys.of_application(scope)}
 
     @property
     def application_is_over(self) -> bool:
@@ -279,9 +294,9 @@ class Translator:
         self._heartbeats.schedule()
         return [self._event(draft) for draft in drafts]
 
-    def predecessor_lost(self, event: Event) -> Event:
-        """Return the LOST event of an earlier run; it is no alarm if this run has succeeded since."""
-        if self._incidents.predecessor_lost():
+    def predecessor_ended(self, event: Event) -> Event:
+        """Return an event about the end of an earlier run; it is no alarm if this run has succeeded since."""
+        if event.severity < Severity.ERROR or self._incidents.predecessor_failed():
             return event
         attributes = Attributes({**event.attributes, "incident.role": "member"})
         body = f"{event.body}; a later run works"

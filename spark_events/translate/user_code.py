@@ -35,7 +35,7 @@ _LIBRARY = re.compile(
     r"|[/\\]python\d+\.zip[/\\]|^<frozen "
     r"|[/\\]spark_events[/\\](?:"
     r"(?:bridge|cli|config|dispatch|enrichment|event|jars|report|reporters|session|translate|watch)[/\\]"
-    r"|(?:__init__|_version|driver_session|errors|loading|loops|pipeline|plans|sidecar)\.py$)"
+    r"|(?:__init__|_version|clocks|driver_session|errors|loading|loops|pipeline|plans|sidecar)\.py$)"
 )
 
 

@@ -238,7 +238,7 @@ class Incidents(RuleBasedStateMachine):
     @rule(data=st.data())
     def report_a_predecessor(self, data: st.DataObject) -> None:
         driver = self.driver(data)
-        self.receive([driver.translator.predecessor_lost(self.lost.pop())])
+        self.receive([driver.translator.predecessor_ended(self.lost.pop())])
         if not driver.has_recovered:
             self.holds.add(APPLICATION)
 

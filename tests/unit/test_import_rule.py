@@ -17,11 +17,12 @@ pytestmark = pytest.mark.no_cover
 
 PACKAGE = Path(spark_events.__file__).parent
 # For each part, a subpackage or top-level module: the parts that it may import.
-LEAVES = {"event", "errors", "config", "loading", "loops", "_version"}
+LEAVES = {"event", "errors", "config", "clocks", "loading", "loops", "_version"}
 ALLOWED = {
     "event": {"errors"},
     "errors": set(),
     "config": {"errors"},
+    "clocks": set(),
     "loading": set(),
     "loops": set(),
     "_version": set(),

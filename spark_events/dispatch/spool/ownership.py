@@ -7,15 +7,18 @@ needs the file of the old sidecar.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
+
+from spark_events.clocks import boot
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,10 +29,11 @@ def driver_identity(pid: int) -> str:
         # Split after the process name, which may contain any character. Of the following fields, the first is the
         # state, and the twentieth is the start time.
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
+        started = fields[19]
     except (OSError, IndexError):
         return ""
+    began = boot()
+    return "" if fields[0] in ("Z", "X") or not began else f"{began} {pid} {started}"
 
 
 class SpoolFolder:
@@ -61,12 +65,25 @@ class SpoolFolder:
 
     def acquire(self) -> bool:
         """Acquire the file until :meth:`release` or the exit of this process; return False if another owns it."""
-        self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._acquire(os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def acquire_to_read(self) -> bool:
+        """Acquire the file as :meth:`acquire` does, but also on a read-only file system."""
+        try:
+            return self.acquire()
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            return self._acquire(os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _acquire(self, descriptor: int) -> bool:
+        self._descriptor = descriptor
         with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
             undo.callback(os.close, self._descriptor)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous owner may have deleted the lock file after this process opened it.
             if os.path.samestat(os.fstat(self._descriptor), os.stat(self._lock)):
+                undo.callback(self._lock.unlink)  # if the disk has no space for the folder
                 self.folder.mkdir(mode=0o700, exist_ok=True)
                 undo.pop_all()
                 return True
@@ -126,12 +143,24 @@ class SpoolFolders:
     def claim_own(self) -> SpoolFolder:
         """Acquire a file: the file that this driver used before, else the newest free file, else a new file."""
         _make(self._parent)
-        found = self._found()
-        own = [one for one in found if self._driver and one.driver == self._driver]
+        found = self.found()
+        return self._claim([*self.used_by_driver(), *reversed(found)])
+
+    def claim_new(self) -> SpoolFolder:
+        """Acquire a new file."""
+        _make(self._parent)
+        return self._claim([])
+
+    def used_by_driver(self) -> list[SpoolFolder]:
+        """Return the files that this driver used last."""
+        return [one for one in self.found() if self._driver and one.driver == self._driver]
+
+    def _claim(self, preferred: Sequence[SpoolFolder]) -> SpoolFolder:
+        found = self.found()
         first = found[-1].number + 1 if found else 0
         # Try several names, because other drivers of the application may start at the same time.
         new = [SpoolFolder(self._parent / f"{self._prefix}.{number}") for number in range(first, first + 100)]
-        for one in (*own, *reversed(found), *new):
+        for one in (*preferred, *new):
             if not one.is_needed_by_another(self._driver) and one.acquire():
                 one.sign(self._driver)
                 return one
@@ -139,7 +168,7 @@ class SpoolFolders:
 
     def claim_dead(self) -> Iterator[SpoolFolder]:
         """Yield the files of dead owners, oldest first; acquire each file before yielding it."""
-        for one in self._found():
+        for one in self.found():
             try:
                 is_free = not one.is_needed_by_another(self._driver) and one.acquire()
             except OSError as error:
@@ -151,9 +180,14 @@ class SpoolFolders:
             if is_free:
                 yield one
 
-    def _found(self) -> list[SpoolFolder]:
+    def found(self) -> list[SpoolFolder]:
+        """Return all files, oldest first, whoever owns them."""
         pattern = re.compile(rf"({re.escape(self._prefix)}\.\d+)(?:\.lock)?")
-        names = {match[1] for name in os.listdir(self._parent) if (match := pattern.fullmatch(name))}
+        try:
+            listed = os.listdir(self._parent)
+        except FileNotFoundError:
+            return []
+        names = {match[1] for name in listed if (match := pattern.fullmatch(name))}
         return sorted((SpoolFolder(self._parent / name) for name in names), key=lambda one: one.number)
 
 

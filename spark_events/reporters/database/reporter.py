@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config import without_password
 from spark_events.config.references import Confidence, is_secret_key
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.reporters.database.retention import Retention
 from spark_events.reporters.database.rows import row_of
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 _LOG = logging.getLogger(__name__)
-#: Interval at which events older than the retention are deleted, in seconds.
-_DELETION_INTERVAL = 3_600.0
 
 
 class DatabaseReporter(Reporter):
@@ -36,7 +35,7 @@ class DatabaseReporter(Reporter):
     Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig
     linger = REQUEST_LINGER
 
-    def __init__(self, config: DatabaseConfig) -> None:
+    def __init__(self, config: DatabaseConfig, clocks: Clocks = SYSTEM) -> None:
         load_extra("sqlalchemy", "database")
         # Import SQLAlchemy only after load_extra has checked its installation.
         from spark_events.reporters.database import engines, schema
@@ -53,8 +52,7 @@ class DatabaseReporter(Reporter):
         self._path = path if is_file else None
         self._file: tuple[int, int] | None = None
         self._is_ready = False
-        self._retention = config.retention
-        self._next_deletion = 0.0
+        self._retention = Retention(config.retention, self._where, clocks)
 
     def open(self) -> None:
         if self._path is not None:
@@ -64,6 +62,7 @@ class DatabaseReporter(Reporter):
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
             self._schema.prepare(connection)
+            self._retention.connected(connection)
         self._is_ready = True
 
     def report(self, events: Sequence[Event]) -> None:
@@ -93,18 +92,12 @@ class DatabaseReporter(Reporter):
 
     def _delete_old(self) -> None:
         """Delete some events that are older than the retention; an error does not affect new events."""
-        if self._retention is None or time.monotonic() < self._next_deletion:
-            return
-        self._next_deletion = time.monotonic() + _DELETION_INTERVAL
-        try:
-            with self._engine.begin() as connection:
-                deleted = self._schema.delete_older(connection, round((time.time() - self._retention) * 1000))
-        except Exception as error:
-            _LOG.warning("%s: cannot delete old events, retrying in an hour: %s", self._where, self._reason(error))
-            return
-        if deleted == self._schema.MOST_DELETED:
-            # Delete the remaining old events after the next batch, so that new events do not wait.
-            self._next_deletion = 0.0
+        if self._retention.is_due:
+            try:
+                with self._engine.begin() as connection:
+                    self._retention.delete(connection)
+            except Exception as error:
+                _LOG.warning("%s: cannot delete old events, retrying in an hour: %s", self._where, self._reason(error))
 
     def _insert_individually(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
         """Insert rows with one savepoint each and return the number of refused rows."""

@@ -19,6 +19,7 @@ from sqlalchemy import (
     and_,
     exc,
     exists,
+    func,
     inspect,
     not_,
     select,
@@ -115,6 +116,18 @@ def delete_older(connection: Connection, before: int) -> int:
     chosen = select(old.c.event_id).where(old.c.observed_ts_millis < before, not_(and_(is_status, is_alive)))
     oldest = chosen.order_by(old.c.observed_ts_millis).limit(MOST_DELETED)
     return connection.execute(EVENTS.delete().where(EVENTS.c.event_id.in_(oldest))).rowcount
+
+
+def newest(connection: Connection) -> int | None:
+    """Return the time of the newest event, in milliseconds since the epoch; None without events."""
+    return connection.execute(select(func.max(EVENTS.c.observed_ts_millis))).scalar()
+
+
+def server_time(connection: Connection) -> float | None:
+    """Return the server's clock in seconds since the epoch; None for SQLite, which has no server."""
+    if connection.dialect.name != "postgresql":
+        return None
+    return float(connection.execute(text("SELECT extract(epoch FROM now())")).scalar_one())
 
 
 def is_about_values(error: Exception) -> bool:

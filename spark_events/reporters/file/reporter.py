@@ -8,15 +8,15 @@ import fcntl
 import logging
 import os
 import stat
-import time
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config.kinds import placed
 from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
-from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
+from spark_events.reporters.file.rotation import Archive, StorageClock, is_full, sync_folder
 from spark_events.reporters.reporter import Reporter, until
 
 _LOG = logging.getLogger(__name__)
@@ -35,8 +35,9 @@ class FileReporter(Reporter):
 
     Config: ClassVar[type[FileConfig]] = FileConfig
 
-    def __init__(self, config: FileConfig) -> None:
+    def __init__(self, config: FileConfig, clocks: Clocks = SYSTEM) -> None:
         self._config = config
+        self._clock = StorageClock(clocks)
         self._rotates = config.rotates
         self._path = placed(config.path)
         self._fd = -1
@@ -116,14 +117,20 @@ class FileReporter(Reporter):
                 os.ftruncate(self._fd, size)
             raise OSError(error.errno, error.strerror, self._path) from None
         self._end = size + len(data)
+        if self._config.max_age is not None:
+            self._clock.written(self._fd)
 
     def _rotate(self, status: os.stat_result, more: int) -> bool:
         """Rotate a full file if possible; return whether the path must be opened again.
 
         If the rotation fails, the file keeps growing, because an oversized file is better than lost events.
         """
-        now = time.time()
-        if not self._rotates or not is_full(self._config, status, more, now):
+        if not self._rotates:
+            return False
+        if self._config.max_age is not None:
+            self._clock.touch(self._fd)
+        now = self._clock.now()
+        if not is_full(self._config, status, more, now):
             return False
         try:
             self._archive.put_aside(now)

@@ -14,6 +14,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from spark_events.clocks import Clocks
 from spark_events.reporters.file.config import FileConfig
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
         config: the limits.
         status: the current status of the file.
         more: number of bytes to append.
-        now: seconds since the epoch.
+        now: seconds since the epoch, by the clock of the file system.
     """
     if status.st_size == 0:
         return False
@@ -37,6 +38,38 @@ def is_full(config: FileConfig, status: os.stat_result, more: int, now: float) -
         return True
     # Use the modification time to compare periods, because this time is the same for all drivers and for later runs.
     return config.max_age is not None and status.st_mtime // config.max_age < now // config.max_age
+
+
+class StorageClock:
+    """Clock of the file system, with which the times of files are compared.
+
+    It may belong to another machine. With the clock of this machine, a driver whose clock is ahead would rotate the
+    file at each batch, and so delete the files of all drivers.
+
+    Args:
+        clocks: the clocks of this process.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        # Time of the file system when the monotonic clock was 0; None before the first write.
+        self._origin: float | None = None
+
+    def now(self) -> float:
+        """Return seconds since the epoch; before the first write, by the clock of this machine."""
+        return self._clocks.wall() if self._origin is None else self._origin + self._clocks.monotonic()
+
+    def written(self, file: int) -> None:
+        """Read the time that the file system has given to a file that was just written or touched."""
+        self._origin = os.fstat(file).st_mtime - self._clocks.monotonic()
+
+    def touch(self, file: int) -> None:
+        """Learn the time of the file system before the first write; the file must be about to be written."""
+        # Ignore an error: the next write shows the time.
+        if self._origin is None:
+            with contextlib.suppress(OSError):
+                os.utime(file)
+                self.written(file)
 
 
 class Archive:

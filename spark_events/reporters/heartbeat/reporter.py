@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config import choice, option
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, without_surrogates
@@ -46,13 +49,16 @@ class HeartbeatReporter(Reporter):
     notifies: ClassVar[bool] = True
     default_includes: ClassVar[str] = "spark.application:JobStatusChangeEvent"
 
-    def __init__(self, config: HeartbeatReporterConfig) -> None:
+    def __init__(self, config: HeartbeatReporterConfig, clocks: Clocks = SYSTEM) -> None:
         load_extra("httpx", "webhook")
         from spark_events.reporters.http.post import post_to, trust
 
         self._url = config.url.reveal()
         self._request = FORMATS[config.format]
         self._post: Post = post_to(config, trust(config.tls_ca))
+        self._clocks = clocks
+        # Clock of the monitor when the monotonic clock was 0, in seconds; None before its first answer.
+        self._monitor_origin: float | None = None
         # Of the current batch: ids of the events whose pings the monitor has answered, and reasons of refused pings.
         self._sent: set[str] = set()
         self._refused: list[str] = []
@@ -65,7 +71,7 @@ class HeartbeatReporter(Reporter):
             if is_superseded or event.event_id in self._sent:
                 continue
             try:
-                await self._ping(self._request(self._url, signal, without_surrogates(event)))
+                await self._ping(self._request(self._url, signal, without_surrogates(event), self._monitor_time()))
             except PermanentError as error:
                 # After an error, continue with the later pings, because one of them may report a failure.
                 self._refused.append(str(error))
@@ -78,9 +84,17 @@ class HeartbeatReporter(Reporter):
     async def _ping(self, request: Ping) -> None:
         headers = {"Content-Type": request.content_type}
         try:
-            await asyncio.wait_for(self._post.deliver(request.body, headers, request.url), _PING_SECONDS)
+            answer = await asyncio.wait_for(self._post.deliver(request.body, headers, request.url), _PING_SECONDS)
         except asyncio.TimeoutError:
             raise TransientError(f"no answer within {_PING_SECONDS:g} s") from None
+        with contextlib.suppress(ValueError):
+            date = parsedate_to_datetime(answer.headers.get("Date", ""))
+            self._monitor_origin = date.timestamp() - self._clocks.monotonic()
+
+    def _monitor_time(self) -> int | None:
+        """Return the time by the monitor's clock in milliseconds since the epoch; None if unknown."""
+        origin = self._monitor_origin
+        return None if origin is None else round((origin + self._clocks.monotonic()) * 1000)
 
     async def close(self) -> None:
         await self._post.close()

@@ -17,6 +17,8 @@ from spark_events.event.text import rfc3339
 
 #: How long the watchdog alert outlives a heartbeat, in heartbeat intervals; tolerates two missing heartbeats.
 _INTERVALS = 3
+#: End of an alert that is over, in the past of every clock.
+_LONG_AGO = rfc3339(0)
 
 
 class Signal(enum.Enum):
@@ -57,7 +59,7 @@ class Ping(NamedTuple):
     content_type: str
 
 
-def _healthchecks(url: str, signal: Signal, event: Event) -> Ping:
+def _healthchecks(url: str, signal: Signal, event: Event, _: int | None) -> Ping:
     """Return a ping for healthchecks.io: the URL of the check, with a suffix for start, failure and log signals."""
     suffix = {Signal.START: "/start", Signal.FAILURE: "/fail", Signal.END: "/log"}.get(signal, "")
     # Send the run id, so that the monitor can measure runs that overlap.
@@ -67,7 +69,7 @@ def _healthchecks(url: str, signal: Signal, event: Event) -> Ping:
     return Ping(_below(url, suffix, f"rid={run}"), body, "text/plain; charset=utf-8")
 
 
-def _pushgateway(url: str, signal: Signal, event: Event) -> Ping:
+def _pushgateway(url: str, signal: Signal, event: Event, _: int | None) -> Ping:
     """Return metrics in Prometheus' text format, grouped by the application's name."""
     at = event.observed_ts_millis / 1000
     is_running = signal in (Signal.START, Signal.ALIVE)
@@ -96,24 +98,25 @@ def _label(value: str) -> str:
     return urlsafe_b64encode(value.encode("utf-8", "replace")).decode() or "="
 
 
-def _alertmanager(url: str, signal: Signal, event: Event) -> Ping:
+def _alertmanager(url: str, signal: Signal, event: Event, now: int | None) -> Ping:
     """Return two alerts for Alertmanager.
 
-    The watchdog alert is active while heartbeats arrive. The other alert is active after a failure.
+    The watchdog alert is active while heartbeats arrive. The other alert is active after a failure. Alertmanager
+    compares all times with its own clock, so no alert contains a time of the driver's clock: an end in the future could
+    not be taken back, and would hide the death of the application.
     """
-    begin = event.observed_ts_millis
     labels = {"spark_app_name": _name(event)}
     alive: dict[str, Any] = {"labels": {"alertname": "SparkApplicationAlive", "severity": "none", **labels}}
     interval = event.attributes.get(INTERVAL)
-    if signal is Signal.ALIVE and type(interval) is int:
-        alive["endsAt"] = rfc3339(begin + _INTERVALS * interval)
-    elif signal is not Signal.START:
-        alive["endsAt"] = rfc3339(begin)
+    if signal not in (Signal.ALIVE, Signal.START):
+        alive["endsAt"] = _LONG_AGO
+    elif type(interval) is int and now is not None:
+        alive["endsAt"] = rfc3339(now + _INTERVALS * interval)
     alive["annotations"] = {"summary": event.body}
     alerts = [alive]
     if signal is Signal.FAILURE:
         failed = {"alertname": "SparkApplicationFailed", "severity": "critical", **labels}
-        alerts.append({"labels": failed, "startsAt": rfc3339(begin), "annotations": {"summary": event.body}})
+        alerts.append({"labels": failed, "annotations": {"summary": event.body}})
     return Ping(_below(url, "/api/v2/alerts"), msgspec.json.encode(alerts), "application/json")
 
 
@@ -128,8 +131,9 @@ def _name(event: Event) -> str:
     return str(event.attributes.get("spark.app.name") or event.attributes.get("spark.app.id") or "")
 
 
-#: Functions that create the request for a signal, by ``format``.
-FORMATS: dict[str, Callable[[str, Signal, Event], Ping]] = {
+#: Functions that create the request for a signal, by ``format``. The arguments are the monitor's URL, the signal, its
+#: event, and the time by the monitor's own clock in milliseconds since the epoch, None if unknown.
+FORMATS: dict[str, Callable[[str, Signal, Event, int | None], Ping]] = {
     "healthchecks": _healthchecks,
     "pushgateway": _pushgateway,
     "alertmanager": _alertmanager,

@@ -96,8 +96,8 @@ class Post:
             )
         return self._client
 
-    async def deliver(self, body: bytes, headers: Mapping[str, str], url: str | None = None) -> None:
-        """Post a body; return if the server has accepted it. The arguments are those of :meth:`post`.
+    async def deliver(self, body: bytes, headers: Mapping[str, str], url: str | None = None) -> Answer:
+        """Post a body; return the response if the server has accepted it. The arguments are those of :meth:`post`.
 
         Raises:
             Exception: the server refused the request or could not be reached (see :mod:`answers`).
@@ -108,6 +108,7 @@ class Post:
         error = verdict(answer.status, answer.headers.get("Retry-After"), excerpt, time.time())
         if error is not None:
             raise error
+        return answer
 
     async def post(
         self,

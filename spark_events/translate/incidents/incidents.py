@@ -148,11 +148,11 @@ class Incidents:
         """Restore overdue work that the preceding sidecar reported."""
         put(self._overdue, work, (key, severity), _MOST)
 
-    def predecessor_lost(self) -> bool:
-        """Record that an earlier run of this application is reported as lost.
+    def predecessor_failed(self) -> bool:
+        """Record that an earlier run of this application is reported as lost or failed.
 
         Returns:
-            Whether the loss is an alarm. It is none if this run has succeeded since: no later event would close it.
+            Whether this is an alarm. It is none if this run has succeeded since: no later event would close it.
         """
         self._application_may_be_open |= not self._has_recovered
         return not self._has_recovered

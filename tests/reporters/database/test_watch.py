@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fakes import START, application_end, application_start, decoded
 
 from reporters.database.databases import Database
 from spark_events import Event
-from spark_events.cli.watch import Watcher
+from spark_events.clocks import Clocks
 from spark_events.config import Secret
 from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.database.reporter import DatabaseReporter
@@ -16,6 +16,7 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 from spark_events.watch.database import EventDatabase
 from spark_events.watch.sightings import Sightings
+from spark_events.watch.watcher import WatchConfig, Watcher
 
 MINUTE = 60_000
 
@@ -25,11 +26,13 @@ class Kept:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def take(self, events: Sequence[Event]) -> None:
         self.events.extend(events)
 
     def close(self) -> int:
+        self.meanwhile()
         return 0
 
 
@@ -53,7 +56,8 @@ def write(config: DatabaseConfig, app_id: str, *, ends: bool = False, attempt: s
 
 
 def watcher_of(config: DatabaseConfig, sink: Kept) -> Watcher:
-    return Watcher(EventDatabase(config), lambda: sink, 2, 86_400, lambda: START / 1000 + 600)
+    clocks = Clocks(lambda: START / 1000 + 600, lambda: 600.0)
+    return Watcher(EventDatabase(config), lambda: sink, WatchConfig(since=86_400), clocks)
 
 
 def test_a_lost_application_is_reported_once_and_recorded_in_the_database(database: Database) -> None:
@@ -65,11 +69,9 @@ def test_a_lost_application_is_reported_once_and_recorded_in_the_database(databa
     write(config, "tried", attempt="2", ends=True)
     sinks = [Kept(), Kept(), Kept()]
     watchers = [watcher_of(config, sink) for sink in sinks]
-    for watcher in watchers[:2]:
-        watcher._source.read(watcher.sightings, 0)
-    lost = [[seen for seen in watcher.sightings if seen.is_overdue(START + 600_000, 2)] for watcher in watchers[:2]]
-    for watcher, found in zip(watchers, lost, strict=False):
-        watcher._report(found)
+    # The second watcher checks while the first one is delivering its events.
+    sinks[0].meanwhile = watchers[1].look
+    watchers[0].look()
     watchers[2].look()
     assert sinks[0].events == sinks[1].events
     assert sinks[2].events == []

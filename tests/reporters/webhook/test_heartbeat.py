@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from fakes import START, FakeDriver, application_end, application_start, decoded, event, goodbye, query_started
+from fakes import (
+    START,
+    FakeDriver,
+    application_end,
+    application_start,
+    decoded,
+    event,
+    eventually,
+    goodbye,
+    query_started,
+)
 
+from reporters.peers.alertmanager import Alertmanager
 from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
@@ -25,6 +38,10 @@ def life(*ends: dict[str, Any], beats: int = 1) -> list[Event]:
     for beat in range(beats):
         events += translator.tick(START + beat * MINUTE)
     return [*events, *(one for end in ends for one in translator.translate(decoded(end)))]
+
+
+def end_of(alert: dict[str, Any]) -> float:
+    return datetime.fromisoformat(alert["endsAt"].replace("Z", "+00:00")).timestamp()
 
 
 def pinged(events: list[Event], **settings: str) -> list[Request]:
@@ -67,12 +84,31 @@ def test_metrics_for_a_pushgateway() -> None:
 
 def test_a_watchdog_for_alertmanager() -> None:
     """Each heartbeat opens an alert at Alertmanager for three intervals. A failure opens a second alert."""
+    before = time.time()
     pings = pinged(life(application_end("PROGRAM_FAILED")), format="alertmanager")
     start, alive, failure = (ping.json for ping in pings)
     assert [one["labels"]["alertname"] for one in failure] == ["SparkApplicationAlive", "SparkApplicationFailed"]
     assert "endsAt" not in start[0]
-    assert alive[0]["endsAt"] == "2026-11-21T12:17:29.000Z"
+    # The answers of the receiver contain its clock, in whole seconds.
+    assert before + 179 <= end_of(alive[0]) <= time.time() + 181
     assert {"endsAt" in one for one in failure} == {True, False}
+
+
+@pytest.mark.parametrize("ahead", [-3_600_000, 0, 3_600_000])
+def test_the_clock_of_the_driver_does_not_matter_to_alertmanager(ahead: int) -> None:
+    """A real Alertmanager ends the watchdog alert three intervals after a heartbeat, whatever the driver's clock."""
+    now = time.time_ns() // 1_000_000 + ahead
+    events = [msgspec.structs.replace(one, observed_ts_millis=now) for one in life(application_end("STOPPED"))]
+    with (
+        Alertmanager() as monitor,
+        Running("heartbeat", {"url": monitor.url, **IMPATIENT, "format": "alertmanager"}) as running,
+    ):
+        running.deliver(events[:-1])
+        (alert,) = monitor.active("shop")
+        assert abs(end_of(alert) - time.time() - 180) < 60
+        running.deliver(events[-1:])
+        eventually(lambda: monitor.active("shop") == [], what="the end of the alert")
+        assert running.counters.failures == 0
 
 
 def test_waiting_heartbeats_cause_one_ping() -> None:

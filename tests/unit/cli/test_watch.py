@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import (
@@ -25,7 +26,7 @@ from fakes import (
 
 from spark_events import Event
 from spark_events.cli import main
-from spark_events.cli.watch import Watcher
+from spark_events.clocks import Clocks
 from spark_events.errors import SparkEventsError
 from spark_events.event import decode_event, encode_lines
 from spark_events.event.text import moment
@@ -34,6 +35,7 @@ from spark_events.translate.dispatch_reports import final_report
 from spark_events.translate.translator import Translator
 from spark_events.watch.folder import RECORD, JsonFolder
 from spark_events.watch.sightings import Sightings
+from spark_events.watch.watcher import WatchConfig, Watcher
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
 MINUTE = 60_000
@@ -46,11 +48,13 @@ class ListSink:
     def __init__(self, undelivered: int = 0) -> None:
         self.events: list[Event] = []
         self.undelivered = undelivered
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def take(self, events: Sequence[Event]) -> None:
         self.events.extend(events)
 
     def close(self) -> int:
+        self.meanwhile()
         return self.undelivered
 
 
@@ -75,15 +79,26 @@ def of_sidecar(app_id: str = "local-1") -> Event:
     return event
 
 
-def watch(path: Path, sink: ListSink, minute: float, intervals: int = 2) -> Watcher:
-    return Watcher(JsonFolder(path), lambda: sink, intervals, 7 * 86_400, lambda: START / 1000 + 60 * minute)
+def at(minute: float) -> Clocks:
+    """Return clocks that stand still."""
+    return Clocks(lambda: START / 1000 + 60 * minute, lambda: 60 * minute)
+
+
+def watch(path: Path, sink: ListSink, minute: float) -> Watcher:
+    return Watcher(JsonFolder(path), lambda: sink, WatchConfig(), at(minute))
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the command its own state directory."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 def test_a_silent_application_is_lost_with_the_event_id_of_its_sidecar(tmp_path: Path) -> None:
     """An application is LOST exactly after two intervals without a heartbeat, with its sidecar's event id."""
     (tmp_path / "events.jsonl").write_bytes(story(minutes=5))
     sink = ListSink()
-    assert watch(tmp_path, sink, 5.9).look() == 0
+    assert watch(tmp_path, sink, 5.9).look().undelivered == 0
     assert sink.events == []
     watch(tmp_path, sink, 6.1).look()
     (lost,) = sink.events
@@ -106,11 +121,18 @@ def test_an_application_with_an_end_is_not_lost(tmp_path: Path, end: str) -> Non
     assert sink.events == []
 
 
-def test_an_application_without_heartbeats_is_never_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An application without heartbeats is never LOST: batch jobs may send no event for hours. ``-v`` explains this."""
-    (tmp_path / "events.jsonl").write_bytes(story(interval=None))
-    assert main(["watch", str(tmp_path), "-v", "--since", "36500d"]) == 0
-    assert "none: not watched" in capsys.readouterr().out
+def test_an_application_without_heartbeats_is_not_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A running application without heartbeats is named, with the settings to change, and the exit code is 3.
+
+    It is never LOST, because batch jobs may send no event for hours.
+    """
+    (tmp_path / "events.jsonl").write_bytes(story(interval=None) + story("local-2", interval=None, end="STOPPED"))
+    assert main(["watch", str(tmp_path), "--since", "36500d"]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "not watched, because they send no heartbeats to this source: 'shop of local-1' (local-1); for each" in err
+    assert "spark.events.heartbeat.interval" in err
+    assert "spark.events.reporter.<name>.heartbeats=true" in err
 
 
 @pytest.mark.parametrize("end", ["STOPPED", "report"])
@@ -157,19 +179,19 @@ def test_two_watchers_that_poll_at_the_same_time_agree(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(story())
     sinks = [ListSink(), ListSink()]
     watchers = [watch(tmp_path, sink, 10 + number) for number, sink in enumerate(sinks)]
-    for one in watchers:
-        one._source.read(one.sightings, 0)
-    for one in watchers:
-        one._report([*one.sightings])
+    # The second watcher checks while the first one is delivering its event.
+    sinks[0].meanwhile = watchers[1].look
+    watchers[0].look()
     assert sinks[0].events == sinks[1].events
+    assert len(sinks[0].events) == 1
 
 
 def test_an_undelivered_loss_is_reported_again(tmp_path: Path) -> None:
     """A watcher records a loss only after all reporters have delivered it. Otherwise the loss is reported again."""
     (tmp_path / "events.jsonl").write_bytes(story())
-    assert watch(tmp_path, ListSink(undelivered=1), 10).look() == 1
+    assert watch(tmp_path, ListSink(undelivered=1), 10).look().undelivered == 1
     sink = ListSink()
-    assert watch(tmp_path, sink, 10).look() == 0
+    assert watch(tmp_path, sink, 10).look().undelivered == 0
     assert len(sink.events) == 1
 
 
@@ -183,8 +205,7 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
     path.parent.mkdir()
     Path(f"{path}.20260131T100000.000000Z").write_bytes(b"".join(lines[:4]))
     path.write_bytes(b"".join(lines[4:6]) + b'no event "HeartbeatEvent"\n' + lines[6][:40])
-    sink = ListSink()
-    watcher = watch(tmp_path, sink, 6)
+    watcher = watch(tmp_path, ListSink(), 5)
     watcher.look()
     assert [seen.last_seen for seen in watcher.sightings] == [START + 4 * MINUTE]
     with path.open("ab") as file:
@@ -192,7 +213,8 @@ def test_rotated_and_growing_files(tmp_path: Path) -> None:
     path.rename(f"{path}.20260131T110000.000000Z")
     path.write_bytes(b"")
     watcher.look()
-    assert [seen.last_seen for seen in watcher.sightings] == [START + 9 * MINUTE]
+    # By the clock of the watcher, these heartbeats are from the future.
+    assert [(seen.last_seen, seen.ahead) for seen in watcher.sightings] == [(START + 6 * MINUTE, 3)]
 
 
 class RotatingSightings(Sightings):
@@ -203,8 +225,8 @@ class RotatingSightings(Sightings):
         self._path = path
         self.rotations = rotations
 
-    def see(self, event: Event) -> None:
-        super().see(event)
+    def see(self, event: Event, **where: Any) -> None:
+        super().see(event, **where)
         if self.rotations:
             self.rotations -= 1
             self._path.rename(f"{self._path}.20260131T10{self.rotations:04}.000000Z")
@@ -218,16 +240,18 @@ def test_a_file_that_is_rotated_during_the_check_is_read(tmp_path: Path, is_fold
     first = tmp_path / "a.jsonl" if is_folder else Path(f"{path}.20260131T090000.000000Z")
     lines = story(minutes=10).splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:4]))
-    sink = ListSink()
-    watcher = watch(tmp_path if is_folder else path, sink, 10)
+    sink, minutes = ListSink(), [4.0]
+    clocks = Clocks(lambda: START / 1000 + 60 * minutes[0], lambda: 60 * minutes[0])
+    watcher = Watcher(JsonFolder(tmp_path if is_folder else path), lambda: sink, WatchConfig(), clocks)
     watcher.sightings = sightings = RotatingSightings(path)
-    watcher._source.read(sightings, 0)
+    watcher.look()
+    minutes[0] = 10
     with path.open("ab") as file:
         file.write(b"".join(lines[4:]))
     first.write_bytes(story("first", end="STOPPED"))
     sightings.rotations = 1
     watcher.look()
-    assert [seen.last_seen for seen in sightings if seen.is_expected] == [START + 9 * MINUTE]
+    assert [seen.last_seen for seen in sightings if seen.runs] == [START + 9 * MINUTE]
     assert sink.events == []
 
 
@@ -254,10 +278,10 @@ def test_a_deeply_nested_line_is_skipped(tmp_path: Path) -> None:
 
 
 def test_old_files_are_not_read(tmp_path: Path) -> None:
-    """Files older than ``--since``, one week by default, are not read."""
+    """Files older than ``--since``, one week by default, are not read; a day is the tolerance for clocks."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(story())
-    os.utime(path, (START / 1000 - 8 * 86_400,) * 2)
+    os.utime(path, (START / 1000 - 9 * 86_400,) * 2)
     watcher = watch(tmp_path, ListSink(), 10)
     watcher.look()
     assert [*watcher.sightings] == []
@@ -270,11 +294,11 @@ def test_old_events_of_a_growing_file_are_ignored(tmp_path: Path) -> None:
     """
     (tmp_path / "events.jsonl").write_bytes(story("dead", minutes=2) + story("alive", minutes=10))
     sink = ListSink()
-    watcher = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 10)
+    watcher = Watcher(JsonFolder(tmp_path), lambda: sink, WatchConfig(since=5 * 60), at(10))
     watcher.look()
     assert [seen.name for seen in watcher.sightings] == ["shop of alive"]
     assert sink.events == []
-    later = Watcher(JsonFolder(tmp_path), lambda: sink, 2, 5 * 60, lambda: START / 1000 + 60 * 12)
+    later = Watcher(JsonFolder(tmp_path), lambda: sink, WatchConfig(since=5 * 60), at(12))
     later.look()
     assert [event.event_id for event in sink.events] == [of_sidecar("alive").event_id]
 
@@ -283,7 +307,8 @@ def test_after_an_outage_of_the_source_the_watcher_waits(tmp_path: Path) -> None
     """After an outage of the source, the watcher waits, because reporters may deliver heartbeats late."""
     sink, now = ListSink(), [10.0]
     path = tmp_path / "later"
-    watcher = Watcher(JsonFolder(path), lambda: sink, 2, 7 * 86_400, lambda: START / 1000 + 60 * now[0])
+    clocks = Clocks(lambda: START / 1000 + 60 * now[0], lambda: 60 * now[0])
+    watcher = Watcher(JsonFolder(path), lambda: sink, WatchConfig(), clocks)
     with pytest.raises(SparkEventsError, match=r"cannot read .*later: No such file"):
         watcher.look()
     path.mkdir()

@@ -17,13 +17,14 @@ import pytest
 from fakes import event, numbers
 
 from spark_events import Event
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.event import decode_event
 from spark_events.reporters.file import FileConfig, FileReporter
 from unit.reporters.writing import two_writers
 
 
-def opened(path: Path, **changes: Any) -> FileReporter:
-    reporter = FileReporter(FileConfig(str(path), **changes))
+def opened(path: Path, clocks: Clocks = SYSTEM, **changes: Any) -> FileReporter:
+    reporter = FileReporter(FileConfig(str(path), **changes), clocks)
     reporter.open()
     return reporter
 
@@ -104,25 +105,21 @@ def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
     assert all(one.exists() for one in strangers)
 
 
-def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path) -> None:
     """Rotated names stay in order when the clock is set back, so the oldest file is deleted first."""
-    path = tmp_path / "events.jsonl"
-    reporter = opened(path, max_size=256, keep=3)
+    path, now = tmp_path / "events.jsonl", [time.time()]
+    reporter = opened(path, Clocks(lambda: now[0]), max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(6)))
-    now = time.time()
-    monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: now - 3_600)
+    now[0] -= 3_600
     write(reporter, *([event(number)] for number in range(6, 12)))
     reporter.close()
     assert [number for one in (*rotated_files(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
 
 
-def test_a_year_without_a_valid_name_loses_no_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_year_without_a_valid_name_loses_no_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If a file name cannot contain the year, the file is not rotated, no event is lost, and one message is logged."""
     path = tmp_path / "events.jsonl"
-    reporter = opened(path, max_size=256)
-    monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)
+    reporter = opened(path, Clocks(lambda: 1e15), max_size=256)
     write(reporter, *([event(number)] for number in range(4)))
     reporter.close()
     assert numbers(read(path)) == [0, 1, 2, 3]

@@ -47,12 +47,6 @@ def test_each_interval_has_at_most_one_heartbeat() -> None:
     assert len(beats(made, SLOT + 100 * MINUTE)) == 1
 
 
-def test_a_restarted_sidecar_repeats_the_event_id() -> None:
-    """Two heartbeats of one interval have the same event id, so a heartbeat after a restart is a duplicate."""
-    first, second = (beats(translator(application_start()), SLOT + later)[0] for later in (0, 10))
-    assert first.event_id == second.event_id
-
-
 def test_the_state_of_the_application() -> None:
     """A heartbeat contains the numbers of queries, of batches since the last heartbeat, and of unread rows."""
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1}

@@ -326,7 +326,7 @@ def test_an_earlier_run_that_is_reported_as_lost_late(has_recovered: bool) -> No
     translated(translator=before)
     (event,) = before.driver_lost(START, orderly=False)
     translated(query_started(), *([query_progress(0)] if has_recovered else []), translator=translator)
-    found = translator.predecessor_lost(event)
+    found = translator.predecessor_ended(event)
     assert found.event_id == event.event_id
     later = [one for record in (query_progress(1),) for one in translator.translate(decoded(record))]
     if has_recovered:

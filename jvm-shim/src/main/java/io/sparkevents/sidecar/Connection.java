@@ -11,6 +11,7 @@ import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
@@ -217,8 +218,10 @@ public final class Connection extends RecordSink {
   }
 
   private void close(ApplicationEnd end) {
-    queue.offer(end.record(false));
+    Record last = end.record(false);
+    queue.offer(last);
     close();
+    sidecar.leave(last);
   }
 
   public void close() {

@@ -4,6 +4,7 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
@@ -110,6 +111,11 @@ public final class Sidecar {
           DriverLog.LOGGER);
     }
     logLosses();
+  }
+
+  /** Stores the end for the next run, if no sidecar has received it. Call this method after {@link #finish}. */
+  void leave(Record end) {
+    messages.mark.leave(end);
   }
 
   private void logLosses() {

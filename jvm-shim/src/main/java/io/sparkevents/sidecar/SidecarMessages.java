@@ -24,6 +24,7 @@ public final class SidecarMessages {
   private final Statistics statistics;
   private final DriverLog events;
   private final QueryThreads threads = new QueryThreads();
+  final RunMark mark = new RunMark();
   private volatile long nextSequence = 1;
   private volatile String memory = "";
   private volatile boolean warned;
@@ -93,6 +94,9 @@ public final class SidecarMessages {
         break;
       case "read":
         queue.read(number(answer, "through"));
+        break;
+      case "mark":
+        mark.placed(String.valueOf(answer.get("folder")));
         break;
       case "log":
         DriverLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
