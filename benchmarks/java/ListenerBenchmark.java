@@ -151,8 +151,7 @@ public final class ListenerBenchmark {
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
     JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
-    IntConsumer offer =
-        i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : records.endRecord(ends[i / 2]));
+    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : end(records, ends[i / 2]));
     List<Variant> variants = new ArrayList<>();
     variants.add(new Variant("nothing (the clock alone)", false, null, i -> {}));
     for (boolean flood : new boolean[] {false, true}) {
@@ -182,6 +181,10 @@ public final class ListenerBenchmark {
     for (Alone driver : new Alone[] {running, rules, stopped, hung}) {
       driver.checkItHasLasted();
     }
+  }
+
+  private static Record end(JobRecords records, SparkListenerJobEnd event) {
+    return records.endRecord(event, JobRecords.failure(event));
   }
 
   private void prepare(ArrayBlockingQueue<Record> bare) {

@@ -41,9 +41,8 @@ final class JobRecordsTest {
     return new Record(kind, Record.Priority.ROUTINE, Record.Change.keep(subject, Record.Rank.WORK), json -> {});
   }
 
-  private static Record end(String kind, String subject, boolean failed) {
-    Record.Priority priority = failed ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
-    return new Record(kind, priority, Record.Change.forget(subject), json -> {});
+  private static Record end(String kind, String subject) {
+    return new Record(kind, Record.Priority.ROUTINE, Record.Change.forget(subject), json -> {});
   }
 
   /** A batch causes one record if all its jobs and stages succeed. */
@@ -54,8 +53,8 @@ final class JobRecordsTest {
       for (int job = 0; job < 3; job++) {
         checks.jobs.began(begin("job_start", "job:" + job), batch("q", number));
         checks.jobs.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
-        checks.jobs.stageEnded(end("stage_completed", "stage:" + job + ".0", false));
-        checks.jobs.jobEnded(end("job_end", "job:" + job, false));
+        checks.jobs.stageEnded(end("stage_completed", "stage:" + job + ".0"), false);
+        checks.jobs.jobEnded(end("job_end", "job:" + job), false);
       }
     }
     is(checks.take(), "[batch_started, batch_started]");
@@ -68,13 +67,13 @@ final class JobRecordsTest {
     checks.jobs.began(begin("job_start", "job:1"), batch("q", 7));
     checks.jobs.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
     checks.take();
-    checks.jobs.stageEnded(end("stage_completed", "stage:1.0", true));
+    checks.jobs.stageEnded(end("stage_completed", "stage:1.0"), true);
     is(checks.take(), "[stage_submitted, stage_completed]");
-    checks.jobs.jobEnded(end("job_end", "job:1", true));
+    checks.jobs.jobEnded(end("job_end", "job:1"), true);
     is(checks.take(), "[job_start, job_end]");
     for (int job = 2; job < 4; job++) {
       checks.jobs.began(begin("job_start", "job:" + job), batch("q", 7));
-      checks.jobs.jobEnded(end("job_end", "job:" + job, false));
+      checks.jobs.jobEnded(end("job_end", "job:" + job), false);
     }
     is(checks.take(), "[job_start, job_end]");
   }
@@ -86,8 +85,8 @@ final class JobRecordsTest {
       Recorder checks = new Recorder(holdsBack);
       checks.jobs.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
       checks.jobs.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
-      checks.jobs.stageEnded(end("stage_completed", "stage:1.0", false));
-      checks.jobs.jobEnded(end("job_end", "job:1", false));
+      checks.jobs.stageEnded(end("stage_completed", "stage:1.0"), false);
+      checks.jobs.jobEnded(end("job_end", "job:1"), false);
       is(checks.take(), "[job_start, stage_submitted, stage_completed, job_end]");
     }
   }

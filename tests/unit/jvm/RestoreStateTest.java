@@ -53,7 +53,7 @@ final class RestoreStateTest {
   }
 
   private static Record jobEnded(int job) {
-    return JOBS.endRecord(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$));
+    return JOBS.endRecord(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$), null);
   }
 
   /** Offers records and acknowledges them. */

@@ -127,9 +127,9 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
     run(() -> {
-      Record end = jobs.endRecord(event);
-      jobs.jobEnded(end);
-      totals.jobEnded(end.priority == Record.Priority.LIFECYCLE);
+      Throwable failure = JobRecords.failure(event);
+      jobs.jobEnded(jobs.endRecord(event, failure), failure != null);
+      totals.jobEnded(failure != null);
       hand(totals.recordIfDue(event.time()));
     });
   }
@@ -147,7 +147,7 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
     run(() -> {
-      jobs.stageEnded(stages.completed(event));
+      jobs.stageEnded(stages.completed(event), event.stageInfo().failureReason().isDefined());
       hand(totals.recordIfDue(StageRecords.time(event.stageInfo().completionTime())));
     });
   }

@@ -49,8 +49,8 @@ public final class JobRecords {
         json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
   }
 
-  public Record endRecord(SparkListenerJobEnd event) {
-    Throwable failure = failure(event.jobResult());
+  /** @param failure the job's exception; null if the job succeeded */
+  public Record endRecord(SparkListenerJobEnd event, Throwable failure) {
     return new Record(
         "job_end",
         failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
@@ -67,10 +67,11 @@ public final class JobRecords {
   }
 
   /**
-   * Returns the exception of a failed job. JobFailed is not public, but it is a case class whose only element is the
-   * exception.
+   * Returns the exception of a failed job; null if the job succeeded. JobFailed is not public, but it is a case class
+   * whose only element is the exception.
    */
-  private static Throwable failure(JobResult result) {
+  public static Throwable failure(SparkListenerJobEnd event) {
+    JobResult result = event.jobResult();
     boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
     Object exception = mayHaveOne ? ((Product) result).productElement(0) : null;
     return exception instanceof Throwable ? (Throwable) exception : null;
@@ -102,43 +103,35 @@ public final class JobRecords {
   }
 
   /** Handles the completion of a stage attempt. */
-  public void stageEnded(Record end) {
-    ended(end, false);
+  public void stageEnded(Record end, boolean failed) {
+    ended(end, failed);
   }
 
   /**
    * Handles the completion of a job. The first success after a failed job is sent too, because after it, the failure no
    * longer explains why the application ended.
    */
-  public void jobEnded(Record end) {
-    if (ended(end, lastJobFailed)) {
-      lastJobFailed = failed(end);
+  public void jobEnded(Record end, boolean failed) {
+    if (ended(end, failed || lastJobFailed)) {
+      lastJobFailed = failed;
     }
   }
 
-  /**
-   * Sends the records of a job or stage, unless they were held back and the work succeeded; returns whether it sent
-   * them.
-   */
+  /** Sends the records of a job or stage, unless they were held back and are not wanted; returns whether it sent them. */
   private boolean ended(Record end, boolean isWanted) {
     Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
-    boolean isSent = beginning == null || isWanted || failed(end);
-    if (isSent && beginning != null) {
+    if (beginning == null) {
+      sink.accept(end);
+    } else if (isWanted) {
       sink.accept(beginning);
-    }
-    if (isSent) {
       sink.accept(end);
     }
-    return isSent;
+    return beginning == null || isWanted;
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */
   public void flush() {
     held.values().forEach(sink);
     held.clear();
-  }
-
-  private static boolean failed(Record end) {
-    return end.priority != Record.Priority.ROUTINE;
   }
 }
