@@ -12,7 +12,7 @@ import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
-import io.sparkevents.sidecar.RecordWriter;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.RunningWork;
 import io.sparkevents.listener.Stages;
@@ -425,7 +426,7 @@ final class ShimTest {
     EventsListener listener = new EventsListener(conf, destination);
     List<String> logged =
         Checks.logged(
-            EventsListener.class,
+            RecordSink.class,
             () -> {
               listener.onJobStart(null);
               listener.onTaskStart(null);

@@ -9,13 +9,13 @@ import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
-import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.Interpreter;
-import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.Sidecar;
-import io.sparkevents.sidecar.SidecarMessages;
 import io.sparkevents.sidecar.SidecarProcess;
 import io.sparkevents.sidecar.StallMonitor;
+import io.sparkevents.wire.DriverLog;
+import io.sparkevents.wire.MessageReader;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -333,10 +333,10 @@ final class SidecarTest {
     RecordQueueTest.takeAll(queue);
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
     SyncBarrier barrier = new SyncBarrier(settings, queue, () -> false);
-    SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new DriverLog());
+    MessageReader messages = new MessageReader(queue, barrier, new Statistics(), new DriverLog());
     List<String> logged =
         Checks.logged(
-            Sidecar.class,
+            MessageReader.class,
             () -> {
               messages.receive(message("ack", "through", "one"));
               messages.receive(message("stats", "reporters", 1));
@@ -345,7 +345,7 @@ final class SidecarTest {
             });
     is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
     is(barrier.isAnswered(1), true);
-    is(logged.get(0).startsWith("WARN spark-events: cannot read a message of the sidecar"), true);
+    is(logged.get(0).startsWith("WARN spark-events: cannot read a message from Python"), true);
     is(logged.get(0).contains("through=one"), true);
   }
 

@@ -2,21 +2,21 @@ package io.sparkevents.inprocess;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
-import io.sparkevents.EventsListener;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
 import io.sparkevents.listener.Marker;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
+import io.sparkevents.listener.RecordingListener;
 import io.sparkevents.listener.StreamingRecords;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
-import io.sparkevents.sidecar.DriverLog;
-import io.sparkevents.sidecar.RecordWriter;
-import io.sparkevents.sidecar.SidecarMessages;
+import io.sparkevents.wire.DriverLog;
+import io.sparkevents.wire.MessageReader;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -48,10 +48,10 @@ public final class InProcess extends RecordSink {
 
   private final SparkContext context;
   private final DriverLog events = new DriverLog();
-  private final SidecarMessages answers;
+  private final MessageReader answers;
   private final Deadline deadline = new Deadline();
   private final RecordWriter feed;
-  private final EventsListener listener;
+  private final RecordingListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
   /**
@@ -67,9 +67,9 @@ public final class InProcess extends RecordSink {
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
     super(settings);
     this.context = context;
-    answers = new SidecarMessages(queue, barrier, new Statistics(), events);
+    answers = new MessageReader(queue, barrier, new Statistics(), events);
     feed = new RecordWriter(queue, deadline);
-    listener = new EventsListener(conf, this);
+    listener = new RecordingListener(conf, this);
   }
 
   /**

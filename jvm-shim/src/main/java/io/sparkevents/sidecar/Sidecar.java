@@ -7,6 +7,9 @@ import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
+import io.sparkevents.wire.DriverLog;
+import io.sparkevents.wire.MessageReader;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
@@ -26,6 +29,8 @@ public final class Sidecar {
   /** Longest pause before a restart of the sidecar while the application is ending. */
   private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+  /** Longest wait for a record before the writer looks whether the process is still alive. */
+  private static final long IDLE_MILLIS = 1_000;
   /** Time limit for the supervisor thread to end once the process that blocks it has been killed. */
   private static final long KILL_MILLIS = 50;
 
@@ -38,7 +43,7 @@ public final class Sidecar {
   private final CountDownLatch finishing = new CountDownLatch(1);
   private final Deadline deadline = new Deadline();
   private final DriverLog events = new DriverLog();
-  private final SidecarMessages messages;
+  private final MessageReader messages;
   private final Restarts restarts;
   private final Launcher launcher;
   private final RecordWriter writer;
@@ -59,7 +64,7 @@ public final class Sidecar {
     this.barrier = barrier;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts, settings.restartsWindowMillis);
-    messages = new SidecarMessages(queue, barrier, statistics, events);
+    messages = new MessageReader(queue, barrier, statistics, events);
     launcher = new Launcher(settings, candidates, deadline, messages::receive, queue::wakeWriter);
     writer = new RecordWriter(queue, deadline);
     stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
@@ -101,14 +106,7 @@ public final class Sidecar {
       late = true;
       supervisor.join(KILL_MILLIS);
     }
-    long unlogged = events.close(deadline.millisLeft());
-    if (unlogged > 0) {
-      LOG.warn(
-          "spark-events: {} events may be missing from the driver's log because its appender was too slow;"
-              + " check the appender of the logger {}",
-          unlogged,
-          DriverLog.LOGGER);
-    }
+    events.close(deadline.millisLeft());
     logLosses();
   }
 
@@ -222,10 +220,27 @@ public final class Sidecar {
       // The stall timeout begins when the sidecar is ready.
       queue.rewind();
       stallMonitor.watch(process::destroy);
-      return writer.feed(process);
+      return write(process);
     } finally {
       stallMonitor.watch(null);
     }
+  }
+
+  private boolean write(SidecarProcess process) throws InterruptedException {
+    try {
+      while (!process.hasEnded()) {
+        boolean over = writer.next(process.input, IDLE_MILLIS);
+        if (over || !queue.hasPending()) {
+          process.input.flush();
+        }
+        if (over) {
+          return true;
+        }
+      }
+    } catch (IOException brokenPipe) {
+      // The process has exited or is being destroyed.
+    }
+    return false;
   }
 
   /** Waits until the sidecar exits after the goodbye message; returns false if it died with unacknowledged records. */

@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
@@ -26,9 +26,8 @@ import org.slf4j.LoggerFactory;
  * it.
  */
 public final class RecordWriter {
-  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+  private static final Logger LOG = LoggerFactory.getLogger(RecordWriter.class);
   private static final int PROTOCOL = 1;
-  private static final long IDLE_MILLIS = 1_000;
   private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
@@ -96,24 +95,6 @@ public final class RecordWriter {
         pipe.write(END);
       }
     }
-  }
-
-  /** Writes records to a sidecar; returns false if the process has exited, true after the goodbye message. */
-  boolean feed(SidecarProcess process) throws InterruptedException {
-    try {
-      while (!process.hasEnded()) {
-        boolean over = next(process.input, IDLE_MILLIS);
-        if (over || !queue.hasPending()) {
-          process.input.flush();
-        }
-        if (over) {
-          return true;
-        }
-      }
-    } catch (IOException brokenPipe) {
-      // The process has exited or is being destroyed.
-    }
-    return false;
   }
 
   /**

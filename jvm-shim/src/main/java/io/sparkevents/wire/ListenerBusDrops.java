@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import com.codahale.metrics.Counter;
 import io.sparkevents.listener.BusEvent;
