@@ -62,7 +62,10 @@ def test_the_order_has_no_cycle() -> None:
         ("import io.sparkevents.EventsListener;", {ENTRY}),
         ("class A { io.sparkevents.sidecar.Sidecar sidecar; }", {"sidecar"}),
         ("/** {@link io.sparkevents.wire.DriverLog} */ class A {} // io.sparkevents.wire", set()),
-        ("""class A { char c = '"'; String s = "// io.sparkevents.Events"; io.sparkevents.wire.DriverLog l; }""", {"wire"}),
+        (
+            """class A { char c = '"'; String s = "// io.sparkevents.Events"; io.sparkevents.wire.DriverLog l; }""",
+            {"wire"},
+        ),
         ("import io.sparkeventsother.A;", set()),
     ],
 )
@@ -122,7 +125,7 @@ def test_no_class_is_large() -> None:
 
 def java_home() -> Path:
     """Return the home of the JDK that builds the jar."""
-    command = [sys.executable, ROOT / "jvm-shim" / "build.py", "--java-home"]
+    command: list[str | Path] = [sys.executable, ROOT / "jvm-shim" / "build.py", "--java-home"]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 

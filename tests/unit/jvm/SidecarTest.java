@@ -44,7 +44,7 @@ final class SidecarTest {
           + "echo '{\"kind\":\"ready\"}'\n"
           + "while read -r line; do\n"
           + "  echo \"$line\" >> \"$0.diary\"\n"
-          + "  echo '{\"kind\":\"ack\",\"through\":1000000,\"sequence\":1}'\n"
+          + "  echo '{\"kind\":\"ack\",\"seq\":1000000,\"sequence\":1}'\n"
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
@@ -56,7 +56,7 @@ final class SidecarTest {
           + "while read -r line; do\n"
           + "  sleep 0.25\n"
           + "  seq=\"${line#*\\\"seq\\\":}\"\n"
-          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
+          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"seq\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
           + "done\n";
 
   /** Script that reads every record and acknowledges no record. */
@@ -107,7 +107,7 @@ final class SidecarTest {
           "if [ $(wc -l < \"$0.diary\") -eq 1 ]; then\n"
               + "  read -r line\n"
               + "  yes x | head -n 2000\n"
-              + "  echo '{\"kind\":\"ack\",\"through\":1,\"sequence\":1}'\n"
+              + "  echo '{\"kind\":\"ack\",\"seq\":1,\"sequence\":1}'\n"
               + "  echo exiting >> \"$0.diary\"\n"
               + "  exit 9\n"
               + "fi\n"
@@ -338,15 +338,15 @@ final class SidecarTest {
         Checks.logged(
             MessageReader.class,
             () -> {
-              messages.receive(message("ack", "through", "one"));
+              messages.receive(message("ack", "seq", "one"));
               messages.receive(message("stats", "reporters", 1));
-              messages.receive(message("unknown", "through", 1));
-              messages.receive(message("ack", "through", 1));
+              messages.receive(message("unknown", "seq", 1));
+              messages.receive(message("ack", "seq", 1));
             });
     is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
     is(barrier.isAnswered(1), true);
     is(logged.get(0).startsWith("WARN spark-events: cannot read a message from Python"), true);
-    is(logged.get(0).contains("through=one"), true);
+    is(logged.get(0).contains("seq=one"), true);
   }
 
   private static Map<String, Object> message(String kind, String key, Object value) {

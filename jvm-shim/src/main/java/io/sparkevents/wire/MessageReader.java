@@ -78,15 +78,15 @@ public final class MessageReader {
       case "ack":
         nextSequence = number(answer, "sequence");
         // Make room first, because the answer lets the listener thread offer its next record.
-        queue.acknowledge(number(answer, "through"));
-        barrier.answered(number(answer, "through"));
+        queue.acknowledge(number(answer, "seq"));
+        barrier.answered(number(answer, "seq"));
         break;
       case "answered":
-        queue.read(number(answer, "through"));
-        barrier.answered(number(answer, "through"));
+        queue.read(number(answer, "seq"));
+        barrier.answered(number(answer, "seq"));
         break;
       case "read":
-        queue.read(number(answer, "through"));
+        queue.read(number(answer, "seq"));
         break;
       case "log":
         DriverLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
