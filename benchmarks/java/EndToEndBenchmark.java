@@ -95,7 +95,7 @@ public final class EndToEndBenchmark {
       Jobs.tell(listener, calls++);
     }
     // Record numbers start at 1; record 1 is the application start.
-    if (!connection.barrier.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.dropped() > 0) {
+    if (!connection.barrier.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.drops.total() > 0) {
       throw new IllegalStateException("records were dropped or not acknowledged in time");
     }
     return CALLS * 1e9 / (System.nanoTime() - start);

@@ -99,7 +99,7 @@ public final class ListenerBenchmark {
     }
 
     void round(boolean keep) {
-      long before = driver == null ? 0 : driver.queue.dropped();
+      long before = driver == null ? 0 : driver.queue.drops.total();
       long[][] nanos = new long[WHATS.length][CALLS / 2];
       for (int i = 0; i < CALLS; i++) {
         if (!flood && i % BURST == 0) {
@@ -112,7 +112,7 @@ public final class ListenerBenchmark {
       if (keep) {
         Arrays.stream(nanos).forEach(Arrays::sort);
         rounds.add(nanos);
-        dropped += driver == null ? 0 : driver.queue.dropped() - before;
+        dropped += driver == null ? 0 : driver.queue.drops.total() - before;
       }
     }
 
@@ -166,7 +166,7 @@ public final class ListenerBenchmark {
       for (Variant variant : variants) {
         prepare(bare);
         // The backlog of the previous round must not slow down this round.
-        while (!running.queue.isAcknowledgedEntirely() || !rules.queue.isAcknowledgedEntirely()) {
+        while (running.queue.size() > 0 || rules.queue.size() > 0) {
           LockSupport.parkNanos(PAUSE_NANOS);
         }
         hung.queue.awaitWritten(10_000);

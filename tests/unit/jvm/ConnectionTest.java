@@ -67,7 +67,7 @@ final class ConnectionTest {
                   await(third, "start");
                   last.close();
                   is(kinds(await(third, "goodbye")), "start goodbye");
-                  is(before.queue.dropped() + unused.queue.dropped() + last.queue.dropped(), 0);
+                  is(before.queue.drops.total() + unused.queue.drops.total() + last.queue.drops.total(), 0);
                 })));
   }
 

@@ -433,7 +433,7 @@ final class ShimTest {
               listener.onTaskEnd(null);
               listener.onOtherEvent(null);
             });
-    is(destination.queue.dropped() + " " + destination.queue.unreported(), "4 {event=4}");
+    is(destination.queue.drops.total() + " " + destination.queue.drops.unreported(), "4 {event=4}");
     is(logged.size() + " " + logged.get(0).startsWith("ERROR spark-events: cannot record a Spark event"), "1 true");
     List<Record> accounts = destination.take();
     String line = new String(accounts.get(0).line(), "UTF-8");

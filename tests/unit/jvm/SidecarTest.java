@@ -5,6 +5,7 @@ import static io.sparkevents.Checks.is;
 import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
@@ -119,7 +120,7 @@ final class SidecarTest {
     withDouble(
         HASTY,
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           queue.offer(new Record("first", Record.Priority.ROUTINE, json -> {}));
@@ -129,7 +130,7 @@ final class SidecarTest {
           List<String> lines = await(script, "second");
           is(lines.size() + " " + lines.subList(0, 3), "4 [start, exiting, start]");
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.dropped(), "1 0");
+          is(sidecar.restarts() + " " + queue.drops.total(), "1 0");
         });
   }
 
@@ -138,7 +139,7 @@ final class SidecarTest {
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -157,7 +158,7 @@ final class SidecarTest {
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unreported() + " " + queue.dropped(), "1 {} 0");
+          is(sidecar.restarts() + " " + queue.drops.unreported() + " " + queue.drops.total(), "1 {} 0");
         });
   }
 
@@ -173,7 +174,7 @@ final class SidecarTest {
   /** An unexpected error before the first sidecar is ready is final, and a waiting thread receives the error. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
-    RecordQueue queue = new RecordQueue(100);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(100));
     SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
     // The null candidate provokes an unexpected exception.
     Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
@@ -189,7 +190,7 @@ final class SidecarTest {
     withDouble(
         "#!/bin/sh\nexit 255\n",
         script -> {
-          Sidecar sidecar = sidecar(new RecordQueue(1), new SparkConf(false).set("spark.events.python", script.toString()));
+          Sidecar sidecar = sidecar(new RecordQueue(QueueConfig.of(1)), new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           String failure = sidecar.awaitStarted();
           is(failure.contains("exit code 255") + " " + failure.contains("signal"), "true false");
@@ -203,7 +204,7 @@ final class SidecarTest {
     withDouble(
         DYING,
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
           sidecar.start();
@@ -241,7 +242,7 @@ final class SidecarTest {
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
         () -> {
-          StallMonitor monitor = new StallMonitor(new RecordQueue(1), 1_000);
+          StallMonitor monitor = new StallMonitor(new RecordQueue(QueueConfig.of(1)), 1_000);
           monitor.start();
           monitor.stop();
         });
@@ -250,20 +251,20 @@ final class SidecarTest {
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
-    RecordQueue queue = new RecordQueue(100);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(100));
     RecordWriter feed = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     queue.offer(new Record("good", Record.Priority.ROUTINE, json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     feed.next(lines, 0);
-    is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.dropped(), "true 1");
+    is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.drops.total(), "true 1");
   }
 
   /** A sidecar that reads nothing while records are queued is killed once, and the kill is logged. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     StallMonitor monitor = new StallMonitor(queue, 60);
     List<String> logged =
         Checks.logged(
@@ -287,7 +288,7 @@ final class SidecarTest {
   @Test
   void theMonitorContinuesAfterAnError() throws Exception {
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(RecordQueueTest.routine());
     StallMonitor monitor = new StallMonitor(queue, 60);
     List<String> logged =
@@ -313,7 +314,7 @@ final class SidecarTest {
   void aPauseOfTheDriverIsNoStall() {
     AtomicLong clock = new AtomicLong();
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     StallMonitor monitor = new StallMonitor(queue, 0, clock::get); // the period is 1 ms
     monitor.watch(kills::release);
     queue.offer(RecordQueueTest.routine());
@@ -328,7 +329,7 @@ final class SidecarTest {
   /** A message that the shim cannot read is logged once, and later messages are handled. */
   @Test
   void anUnreadableMessageIsLoggedOnce() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(RecordQueueTest.routine());
     RecordQueueTest.takeAll(queue);
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
@@ -343,7 +344,7 @@ final class SidecarTest {
               messages.receive(message("unknown", "seq", 1));
               messages.receive(message("ack", "seq", 1));
             });
-    is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
+    is(logged.size() + " " + queue.size() + " " + messages.nextSequence(), "1 0 7");
     is(barrier.isAnswered(1), true);
     is(logged.get(0).startsWith("WARN spark-events: cannot read a message from Python"), true);
     is(logged.get(0).contains("seq=one"), true);
@@ -364,13 +365,13 @@ final class SidecarTest {
         DOUBLE.replace("read hello\n", "read hello\nsleep 2\n"),
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.sidecar.stall-timeout", "1s"));
           sidecar.start();
           queue.offer(RecordQueueTest.lifecycle());
           await(script, "lifecycle");
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.dropped(), "0 0");
+          is(sidecar.restarts() + " " + queue.drops.total(), "0 0");
         });
   }
 
@@ -386,7 +387,7 @@ final class SidecarTest {
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, conf);
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -396,7 +397,7 @@ final class SidecarTest {
           }
           queue.offer(RecordQueueTest.routine());
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+          is(sidecar.restarts() + " " + queue.drops.unreported(), "1 {routine=1, unconfirmed=1}");
         });
   }
 
@@ -417,7 +418,7 @@ final class SidecarTest {
         script -> {
           List<ProcessHandle> before = ProcessHandle.current().descendants().collect(Collectors.toList());
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          RecordQueue queue = new RecordQueue(1_000);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(1_000));
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "500ms"));
           sidecar.start();
           is(sidecar.awaitStarted(), null);

@@ -9,7 +9,6 @@ import io.sparkevents.listener.Marker;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.RecordingListener;
-import io.sparkevents.listener.StreamingRecords;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
@@ -91,7 +90,7 @@ public final class InProcess extends RecordSink {
     made.queue.know(made.listener.application(context));
     for (JsonNode query : asked.path("queries")) {
       String name = query.path("name").textValue();
-      made.queue.know(StreamingRecords.running(query.path("id").asText(), query.path("run_id").asText(), name));
+      made.queue.know(made.listener.query(query.path("id").asText(), query.path("run_id").asText(), name));
     }
     return made;
   }

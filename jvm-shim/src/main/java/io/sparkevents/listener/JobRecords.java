@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.Map;
 import java.util.Properties;
 import java.util.function.Consumer;
@@ -19,16 +20,22 @@ import scala.Product;
  * immediately before the end record. Used by the listener thread only.
  */
 public final class JobRecords {
-  /** Maximum number of jobs and stages, and maximum number of queries. */
+  /** Maximum number of jobs and stages, and of queries; exceeded only if Spark dropped many end events. */
   private static final int LIMIT = 2_000;
+
+  private static final class Batch {
+    final Subject subject = new Subject();
+    String id;
+  }
 
   private final Consumer<Record> sink;
   private final boolean holdsBack;
   private final JobProperties properties;
-  /** Start records of the running jobs and stages. */
-  private final Map<String, Record> held = new BoundedMap<>(LIMIT);
+  private final Map<Integer, Subject> running = new BoundedMap<>(LIMIT);
+  /** Start records of the running jobs and stages that are held back. */
+  private final Map<Subject, Record> held = new BoundedMap<>(LIMIT);
   /** Last recorded batch of each query. */
-  private final Map<String, String> batches = new BoundedMap<>(LIMIT);
+  private final Map<String, Batch> batches = new BoundedMap<>(LIMIT);
   private boolean lastJobFailed;
 
   public JobRecords(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
@@ -42,19 +49,22 @@ public final class JobRecords {
     // Capture values instead of the event, because the event refers to the StageInfo of all stages.
     int job = event.jobId();
     long time = event.time();
+    Subject subject = new Subject();
+    running.put(job, subject);
     return new Record(
         "job_start",
         Record.Priority.ROUTINE,
-        Record.Change.keep("job:" + job, Record.Rank.WORK),
+        Record.Change.keep(subject, Record.Rank.WORK),
         json -> Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected)));
   }
 
   /** @param failure the job's exception; null if the job succeeded */
   public Record endRecord(SparkListenerJobEnd event, Throwable failure) {
+    Subject subject = running.remove(event.jobId());
     return new Record(
         "job_end",
         failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
-        Record.Change.forget("job:" + event.jobId()),
+        subject == null ? null : Record.Change.forget(subject),
         json -> {
           Record.write(json, "job_id", event.jobId(), "time", event.time());
           if (failure == null) {
@@ -90,14 +100,16 @@ public final class JobRecords {
     }
     held.put(record.change.subject, record);
     String query = local.getProperty(JobProperties.QUERY);
-    String batch = local.getProperty(JobProperties.BATCH);
-    if (batch != null && !batch.equals(batches.put(query, batch))) {
+    String id = local.getProperty(JobProperties.BATCH);
+    Batch batch = batches.computeIfAbsent(query, first -> new Batch());
+    if (id != null && !id.equals(batch.id)) {
+      batch.id = id;
       String[] selected = JobProperties.select(local);
       sink.accept(
           new Record(
               "batch_started",
               Record.Priority.ROUTINE,
-              Record.Change.keep("batch:" + query, Record.Rank.WORK),
+              Record.Change.keep(batch.subject, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected))));
     }
   }
@@ -119,7 +131,7 @@ public final class JobRecords {
 
   /** Sends the records of a job or stage, unless they were held back and are not wanted; returns whether it sent them. */
   private boolean ended(Record end, boolean isWanted) {
-    Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
+    Record beginning = held.isEmpty() || end.change == null ? null : held.remove(end.change.subject);
     if (beginning == null) {
       sink.accept(end);
     } else if (isWanted) {

@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.queue.DropCounters;
+import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
@@ -20,7 +21,7 @@ public abstract class RecordSink {
 
   protected RecordSink(Settings settings) {
     this.settings = settings;
-    queue = new RecordQueue(settings.queueSize);
+    queue = new RecordQueue(QueueConfig.of(settings.queueSize));
     barrier = new SyncBarrier(settings, queue, this::isEnding);
   }
 
@@ -34,7 +35,7 @@ public abstract class RecordSink {
     } else {
       queue.offer(record);
     }
-    if (!warnedOfFullness && queue.wasNearlyFull()) {
+    if (!warnedOfFullness && queue.usage.wasNearlyFull()) {
       warnedOfFullness = true;
       LOG.warn(
           "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
@@ -47,7 +48,7 @@ public abstract class RecordSink {
   /** Counts an event of Spark that cannot be recorded, and logs the first one. Called by the listener thread. */
   final void lost(Throwable defect) {
     try {
-      queue.countDropped(DropCounters.UNWRITABLE, "event", 1);
+      queue.drops.count(DropCounters.UNWRITABLE, "event", 1);
       if (!warnedOfLoss) {
         warnedOfLoss = true;
         LOG.error(

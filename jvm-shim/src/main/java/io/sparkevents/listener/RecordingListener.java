@@ -34,6 +34,7 @@ public class RecordingListener extends SparkListener {
   private final RunningWork running;
   private final StageRecords stages;
   private final SqlRecords sql;
+  private final StreamingRecords streams;
   private final JobRecords jobs;
   private boolean ended;
 
@@ -48,6 +49,7 @@ public class RecordingListener extends SparkListener {
     running = new RunningWork(attempts, properties, totals);
     stages = new StageRecords(conf, properties, totals, attempts, running);
     sql = new SqlRecords(redaction);
+    streams = new StreamingRecords();
     jobs = new JobRecords(this::hand, sink != null && !sink.settings.reportsMicroBatches, properties);
     if (sink != null) {
       SqlShell.watch();
@@ -65,6 +67,11 @@ public class RecordingListener extends SparkListener {
   /** Returns the start record of an application that was already running when this listener was added. */
   public Record application(SparkContext context) {
     return applications.application(context);
+  }
+
+  /** Returns the start record of a query that was already running when this listener was added. */
+  public Record query(String id, String runId, String name) {
+    return streams.running(id, runId, name);
   }
 
   @Override
@@ -172,7 +179,7 @@ public class RecordingListener extends SparkListener {
       return null;
     }
     Record execution = sql.of(event);
-    return execution == null ? StreamingRecords.of(event) : execution;
+    return execution == null ? streams.of(event) : execution;
   }
 
   /** Enqueues a record; null stands for an event that is not reported. */

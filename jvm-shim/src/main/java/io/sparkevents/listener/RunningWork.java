@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -45,6 +46,8 @@ public final class RunningWork {
     }
   }
 
+  /** The last answer to the sidecar, which contains the reported deadlines. */
+  final Subject inspection = new Subject();
   private final Stages stages;
   private final JobProperties properties;
   private final ApplicationTotals totals;

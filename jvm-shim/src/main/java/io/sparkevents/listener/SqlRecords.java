@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -44,6 +45,8 @@ public final class SqlRecords {
 
   private final Redaction redaction;
   private final Map<Long, Execution> running = new BoundedMap<>(MOST_RUNNING);
+  /** The last failure. */
+  private final Subject failure = new Subject();
   private boolean failedLast;
 
   public SqlRecords(Redaction redaction) {
@@ -127,7 +130,7 @@ public final class SqlRecords {
     return new Record(
         "sql_execution_end",
         Record.Priority.LIFECYCLE,
-        error == null ? Record.Change.forget("sql") : Record.Change.keep("sql", Record.Rank.WORK),
+        error == null ? Record.Change.forget(failure) : Record.Change.keep(failure, Record.Rank.WORK),
         json -> {
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);
           Record.write(json, "description", redact(known.description), "error", Text.cut(error));

@@ -46,11 +46,12 @@ public final class StageRecords {
     int tasks = stage.numTasks();
     long time = time(stage.submissionTime());
     String[] selected = JobProperties.select(event.properties());
-    stages.submitted(new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks));
+    Stages.Attempt attempt = new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks);
+    stages.submitted(attempt);
     return new Record(
         "stage_submitted",
         Record.Priority.ROUTINE,
-        Record.Change.keep(subject(id, number), Record.Rank.WORK),
+        Record.Change.keep(attempt.subject, Record.Rank.WORK),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "properties", properties.redacted(selected));
@@ -111,7 +112,7 @@ public final class StageRecords {
     return new Record(
         "stage_completed",
         reason == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
-        Record.Change.forget(subject(id, number)),
+        attempt == null ? null : Record.Change.forget(attempt.subject),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
@@ -119,10 +120,6 @@ public final class StageRecords {
           Record.write(json, "lost_executor", executor, "lost_host", host);
           Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
         });
-  }
-
-  private static String subject(int stageId, int attempt) {
-    return "stage:" + stageId + "." + attempt;
   }
 
   /** Returns a time from Spark; the current time if Spark reports none. */

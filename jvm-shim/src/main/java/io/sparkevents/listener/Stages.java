@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.BitSet;
 import java.util.Collection;
 import java.util.Map;
@@ -57,6 +58,7 @@ public final class Stages {
     final int tasks;
     final long time;
     final String[] properties;
+    final Subject subject = new Subject();
     final TaskTotals totals = new TaskTotals();
     public int failedTasks;
     /** Unfinished tasks with a running attempt. */

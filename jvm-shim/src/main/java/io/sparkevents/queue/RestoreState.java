@@ -4,10 +4,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 
 /**
  * State that a restarted sidecar needs: the application, and its running queries, micro-batches, jobs and stages.
@@ -22,126 +19,170 @@ public final class RestoreState {
   /** Maximum size of the records of all ended runs together, in bytes, except the run that ended last. */
   private static final long MOST_OF_ENDED = 4 << 20;
 
-  /**
-   * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
-   * first. Indexed by the rank's ordinal. This is a list, because iterating over an EnumMap takes longer.
-   */
-  private final List<Map<String, List<Record>>> subjects = new ArrayList<>();
+  /** Subjects of one rank, the least recently updated first; linked by the subjects, so that no change allocates. */
+  private static final class Ranked {
+    /** Precedes the first subject and follows the last one. */
+    final Subject ends = new Subject();
+    int size;
 
-  public RestoreState() {
-    for (Record.Rank rank : Record.Rank.values()) {
-      subjects.add(new LinkedHashMap<>());
+    Ranked() {
+      ends.previous = ends;
+      ends.next = ends;
+    }
+
+    void addLast(Subject subject) {
+      subject.previous = ends.previous;
+      subject.next = ends;
+      ends.previous.next = subject;
+      ends.previous = subject;
+      size++;
+    }
+
+    void remove(Subject subject) {
+      subject.previous.next = subject.next;
+      subject.next.previous = subject.previous;
+      subject.previous = null;
+      subject.next = null;
+      size--;
     }
   }
 
-  private Map<String, List<Record>> of(Record.Rank rank) {
-    return subjects.get(rank.ordinal());
+  private final Ranked[] ranks = new Ranked[Record.Rank.values().length];
+  /** Number of subjects without the application. */
+  private int size;
+
+  public RestoreState() {
+    for (int i = 0; i < ranks.length; i++) {
+      ranks[i] = new Ranked();
+    }
   }
 
-  /**
-   * Applies a record that leaves the queue.
-   *
-   * <p>The listener thread calls this for each record that it drops. The code uses loops, because in a flood of
-   * records, streams would double the time of a callback.
-   */
+  /** Applies a record that leaves the queue. The listener thread calls this for each record that it drops. */
   public void apply(Record record) {
     Record.Change change = record.change;
     if (change == null) {
       return;
     }
-    List<Record> known = remove(change.subject);
-    if (known == null && change.rank == null) {
-      // Keep the subject without records, so that its start record is skipped if it arrives later.
-      put(Record.Rank.OVER, change.subject, Collections.emptyList());
-    } else if (known == null) {
-      put(change.rank, change.subject, Collections.singletonList(record));
-    } else if (change.rank != null && !known.isEmpty()) {
-      List<Record> all = new ArrayList<>(known);
-      add(all, record);
-      Record.Rank lowest = change.rank;
-      for (Record other : all) {
-        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
-      }
-      put(lowest, change.subject, all);
+    if (change.rank == null) {
+      forget(change.subject, record.seq());
+    } else if (record.seq() > change.subject.endSeq) {
+      keep(change.subject, record);
     }
   }
 
-  /** Adds a record, which replaces older records of the same kind. */
-  private static void add(List<Record> known, Record record) {
-    boolean isOutdated = false;
-    for (Record other : known) {
-      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
+  private void forget(Subject subject, long seq) {
+    subject.endSeq = Math.max(subject.endSeq, seq);
+    if (subject.records.isEmpty()) {
+      return;
     }
-    known.removeIf(other -> other.kind.equals(record.kind) && other.seq() <= record.seq());
-    if (!isOutdated) {
-      known.add(record);
+    List<Record> newer = Collections.emptyList();
+    for (Record known : subject.records) {
+      newer = known.seq() > seq ? with(newer, known) : newer;
     }
+    replace(subject, newer);
   }
 
-  private List<Record> remove(String subject) {
-    for (Map<String, List<Record>> rank : subjects) {
-      List<Record> known = rank.remove(subject);
-      if (known != null) {
-        return known;
+  private void keep(Subject subject, Record record) {
+    List<Record> records = subject.records;
+    for (Record known : subject.records) {
+      if (known.kind.equals(record.kind)) {
+        if (known.seq() > record.seq()) {
+          return;
+        }
+        records = without(records, known);
       }
     }
-    return null;
-  }
-
-  private void put(Record.Rank rank, String subject, List<Record> records) {
-    of(rank).put(subject, records);
-    if (rank == Record.Rank.OVER && !records.isEmpty()) {
+    replace(subject, with(records, record));
+    if (subject.rank == Record.Rank.OVER) {
       trimEnded();
-    }
-    int size = -of(Record.Rank.APPLICATION).size();
-    for (Map<String, List<Record>> known : subjects) {
-      size += known.size();
     }
     if (size > LIMIT) {
       removeOneBeside(subject);
     }
   }
 
-  private void removeOneBeside(String subject) {
-    for (Map<String, List<Record>> rank : subjects) {
-      for (String eldest : rank.keySet()) {
-        if (!eldest.equals(subject)) {
-          rank.remove(eldest);
-          return;
-        }
+  private static List<Record> with(List<Record> records, Record record) {
+    if (records.isEmpty()) {
+      return Collections.singletonList(record);
+    }
+    List<Record> all = new ArrayList<>(records);
+    all.add(record);
+    return all;
+  }
+
+  private static List<Record> without(List<Record> records, Record record) {
+    if (records.size() == 1) {
+      return Collections.emptyList();
+    }
+    List<Record> others = new ArrayList<>(records);
+    others.remove(record);
+    return others;
+  }
+
+  /** Replaces the records of a subject, which becomes the most recently updated one of its rank. */
+  private void replace(Subject subject, List<Record> records) {
+    if (!subject.records.isEmpty()) {
+      ranks[subject.rank.ordinal()].remove(subject);
+      size -= subject.rank == Record.Rank.APPLICATION ? 0 : 1;
+    }
+    subject.records = records;
+    if (!records.isEmpty()) {
+      subject.rank = lowestRank(records);
+      ranks[subject.rank.ordinal()].addLast(subject);
+      size += subject.rank == Record.Rank.APPLICATION ? 0 : 1;
+    }
+  }
+
+  private static Record.Rank lowestRank(List<Record> records) {
+    Record.Rank lowest = records.get(0).change.rank;
+    for (Record record : records) {
+      lowest = record.change.rank.compareTo(lowest) < 0 ? record.change.rank : lowest;
+    }
+    return lowest;
+  }
+
+  private void removeOneBeside(Subject subject) {
+    for (Ranked rank : ranks) {
+      Subject eldest = rank.ends.next == subject ? subject.next : rank.ends.next;
+      if (eldest != rank.ends) {
+        replace(eldest, Collections.emptyList());
+        return;
       }
     }
   }
 
   /** Removes the least recently updated ended runs beyond {@link #MOST_OF_ENDED}. */
   private void trimEnded() {
-    Collection<List<Record>> ended = of(Record.Rank.OVER).values();
-    long size = 0;
-    for (List<Record> run : ended) {
-      size += sizeOf(run);
+    Ranked ended = ranks[Record.Rank.OVER.ordinal()];
+    long bytes = 0;
+    for (Subject run = ended.ends.next; run != ended.ends; run = run.next) {
+      bytes += sizeOf(run);
     }
-    Iterator<List<Record>> oldest = ended.iterator();
-    while (size > MOST_OF_ENDED && ended.size() > 1) {
-      size -= sizeOf(oldest.next());
-      oldest.remove();
+    while (bytes > MOST_OF_ENDED && ended.size > 1) {
+      bytes -= sizeOf(ended.ends.next);
+      replace(ended.ends.next, Collections.emptyList());
     }
   }
 
-  private static long sizeOf(List<Record> records) {
-    long size = 0;
-    for (Record record : records) {
-      size += record.size();
+  private static long sizeOf(Subject subject) {
+    long bytes = 0;
+    for (Record record : subject.records) {
+      bytes += record.size();
     }
-    return size;
+    return bytes;
   }
 
   /**
-   * Returns the records by number. Records without a number are from before the listener was added; they are sorted by
+   * Returns the records by seq. Records without a seq are from before the listener was added; they are sorted by
    * rank, the application first.
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();
-    subjects.forEach(rank -> rank.values().forEach(all::addAll));
+    for (Ranked rank : ranks) {
+      for (Subject subject = rank.ends.next; subject != rank.ends; subject = subject.next) {
+        all.addAll(subject.records);
+      }
+    }
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;

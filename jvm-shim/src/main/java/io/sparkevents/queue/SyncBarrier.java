@@ -95,8 +95,9 @@ public final class SyncBarrier {
     Set<String> kinds = awaited;
     boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(lateSeq);
     boolean waits = isAwaited && !hasSpentItsShare();
-    long seq = queue.offer(record, waits);
+    long seq = queue.offer(record);
     if (isAwaited && seq != 0) {
+      queue.writer.wake();
       Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
     }
   }

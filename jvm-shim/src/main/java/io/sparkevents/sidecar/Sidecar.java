@@ -65,7 +65,7 @@ public final class Sidecar {
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts, settings.restartsWindowMillis);
     messages = new MessageReader(queue, barrier, statistics, events);
-    launcher = new Launcher(settings, candidates, deadline, messages::receive, queue::wakeWriter);
+    launcher = new Launcher(settings, candidates, deadline, messages::receive, queue.writer::wake);
     writer = new RecordWriter(queue, deadline);
     stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
   }
@@ -112,7 +112,7 @@ public final class Sidecar {
 
   private void logLosses() {
     queue.close();
-    Map<String, Long> unreported = queue.unreported();
+    Map<String, Long> unreported = queue.drops.unreported();
     if (ready && (late || !unreported.isEmpty())) {
       LOG.warn(
           "spark-events: {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
@@ -246,6 +246,6 @@ public final class Sidecar {
   /** Waits until the sidecar exits after the goodbye message; returns false if it died with unacknowledged records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
     late |= !sidecar.awaitExit(deadline.millisLeft());
-    return late || queue.isAcknowledgedEntirely();
+    return late || queue.size() == 0;
   }
 }

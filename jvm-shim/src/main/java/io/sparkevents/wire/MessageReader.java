@@ -82,11 +82,11 @@ public final class MessageReader {
         barrier.answered(number(answer, "seq"));
         break;
       case "answered":
-        queue.read(number(answer, "seq"));
+        queue.progress.read(number(answer, "seq"));
         barrier.answered(number(answer, "seq"));
         break;
       case "read":
-        queue.read(number(answer, "seq"));
+        queue.progress.read(number(answer, "seq"));
         break;
       case "log":
         DriverLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));

@@ -55,7 +55,7 @@ public final class RecordWriter {
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "driver", process(), "before", before);
-      Record.write(json, "dropped", queue.dropped());
+      Record.write(json, "dropped", queue.drops.total());
       Record.write(json, "settings", settings.all());
     });
   }
@@ -124,7 +124,7 @@ public final class RecordWriter {
     }
     pipe.write(Record.json(json -> {
       Record.write(json, "kind", "goodbye");
-      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
+      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.drops.total());
     }));
     return true;
   }
