@@ -10,7 +10,9 @@ import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.RunningWork;
+import io.sparkevents.listener.StageAttempt;
 import io.sparkevents.listener.Stages;
+import io.sparkevents.listener.TaskFailures;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.Interpreter;
@@ -42,7 +44,7 @@ final class ShimTest {
     final Stages stages = new Stages(records::add);
 
     void submitted(int stage, int tasks) {
-      stages.submitted(new Stages.Attempt(stage, 0, "stage", tasks, 1, new String[0], true));
+      stages.submitted(new StageAttempt(stage, 0, "stage", tasks, 1, new String[0], true));
     }
 
     void started(int stage, int index, long time) {
@@ -73,7 +75,7 @@ final class ShimTest {
     JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
     for (int stage = 1; stage <= 2; stage++) {
       checks.stages.submitted(
-          new Stages.Attempt(stage, 0, "stage", 2, 1, JobProperties.select(new Properties()), true));
+          new StageAttempt(stage, 0, "stage", 2, 1, JobProperties.select(new Properties()), true));
     }
     ApplicationTotals totals = new ApplicationTotals(new SparkConf(false), 0, checks.stages);
     RunningWork work = new RunningWork(checks.stages, properties, totals);
@@ -106,7 +108,7 @@ final class ShimTest {
     checks.started(1, 2, 23); // unknown task
     checks.stages.taskStarted(1, 1, 0, 24); // unknown attempt
     is(checks.take(), "");
-    is(checks.stages.completed(1, 0, 25).failedTasks, 0);
+    is(checks.stages.completed(1, 0, 25).tasks.failed(), 0);
   }
 
   /** A stage attempt keeps the last task exceptions and the owner of missing shuffle output. */
@@ -120,12 +122,12 @@ final class ShimTest {
     failed(checks, 1, failure("row 17")); // unknown attempt
     failed(checks, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
     failed(checks, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
-    Stages.Attempt attempt = checks.stages.completed(1, 0, 3);
-    is(attempt.trace("row 0"), null);
-    is(attempt.trace("row 1"), "a.B: row 1");
-    is(attempt.trace("row 16"), "a.B: row 16");
-    is(attempt.trace("row 17"), null);
-    is(attempt.lostExecutor() + " on " + attempt.lostHost(), "2 on host-2");
+    TaskFailures failures = checks.stages.completed(1, 0, 3).failures;
+    is(failures.trace("row 0"), null);
+    is(failures.trace("row 1"), "a.B: row 1");
+    is(failures.trace("row 16"), "a.B: row 16");
+    is(failures.trace("row 17"), null);
+    is(failures.lostExecutor() + " on " + failures.lostHost(), "2 on host-2");
   }
 
   private static void failed(Recorder checks, int attempt, TaskEndReason reason) {

@@ -46,7 +46,7 @@ public final class StageRecords {
     int tasks = stage.numTasks();
     long time = time(stage.submissionTime());
     String[] selected = JobProperties.select(event.properties());
-    Stages.Attempt attempt = new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks);
+    StageAttempt attempt = new StageAttempt(id, number, name, tasks, time, selected, recordsTasks);
     stages.submitted(attempt);
     return new Record(
         "stage_submitted",
@@ -78,7 +78,7 @@ public final class StageRecords {
     }
     work.ended(stage, task, reason);
     Stages.Outcome outcome = outcome(task, reason);
-    Stages.Attempt attempt =
+    StageAttempt attempt =
         stages.taskEnded(stage, number, task.index(), outcome, reason, task.launchTime(), task.finishTime());
     (attempt == null ? totals.ended() : attempt.totals).add(task, outcome, event.taskMetrics());
     totals.peaks(task.executorId(), event.taskExecutorMetrics());
@@ -100,15 +100,15 @@ public final class StageRecords {
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
     String reason = ApplicationRecords.orNull(stage.failureReason());
-    Stages.Attempt attempt = stages.completed(id, number, time);
+    StageAttempt attempt = stages.completed(id, number, time);
     boolean hasEvidence = attempt != null && reason != null;
-    int failed = attempt == null ? 0 : attempt.failedTasks;
+    int failed = attempt == null ? 0 : attempt.tasks.failed();
     TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
     long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
     totals.stageEnded(tasksEnded, reason != null);
-    String trace = hasEvidence ? attempt.trace(reason) : null;
-    String executor = hasEvidence ? attempt.lostExecutor() : null;
-    String host = hasEvidence ? attempt.lostHost() : null;
+    String trace = hasEvidence ? attempt.failures.trace(reason) : null;
+    String executor = hasEvidence ? attempt.failures.lostExecutor() : null;
+    String host = hasEvidence ? attempt.failures.lostHost() : null;
     return new Record(
         "stage_completed",
         reason == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
