@@ -263,7 +263,7 @@ final class ShimTest {
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
         Files.writeString(file, text);
         is(settings(environment, type, of).waitsForAny, false);
-        is(settings(environment, type, of).all().iterator().next().value, of); // the sidecar gets the value as written
+        is(settings(environment, type, of).given.all().iterator().next().value, of); // the sidecar gets the value as written
       }
       Files.writeString(file, "async-queued\n\n");
       is(settings(environment, type, of).waitsForAny, true);
@@ -300,7 +300,7 @@ final class ShimTest {
     SparkConf conf = new SparkConf(false).set("spark.events.shutdown.timeout", "2s");
     Map<String, String> given = Collections.singletonMap("events.shutdown.timeout", "3s");
     Settings settings = new Settings(conf, Collections.emptyMap(), given);
-    is(settings.shutdownTimeoutMillis + " " + settings.all().size(), "3000 1");
+    is(settings.shutdownTimeoutMillis + " " + settings.given.all().size(), "3000 1");
   }
 
   /** Every setting that the shim needs may be a reference. */

@@ -83,8 +83,8 @@ public final class InProcess extends RecordSink {
     SparkConf conf = context.conf();
     Map<String, String> given = Record.JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
     Settings settings = new Settings(conf, System.getenv(), given);
-    if (settings.problem != null) {
-      throw new IllegalStateException(settings.problem);
+    if (settings.given.problem != null) {
+      throw new IllegalStateException(settings.given.problem);
     }
     InProcess made = new InProcess(context, conf, settings);
     made.queue.know(made.listener.application(context));

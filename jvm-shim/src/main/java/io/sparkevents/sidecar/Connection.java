@@ -90,7 +90,7 @@ public final class Connection extends RecordSink {
       supersede();
       Settings settings = Settings.read(conf, System.getenv());
       required = settings.required;
-      failure = settings.problem;
+      failure = settings.given.problem;
       if (failure != null) {
         LOG.error("spark-events: no events will be reported: {}", failure);
       } else if (settings.sidecarEnabled) {

@@ -56,7 +56,7 @@ public final class RecordWriter {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "driver", process(), "before", before);
       Record.write(json, "dropped", queue.drops.total());
-      Record.write(json, "settings", settings.all());
+      Record.write(json, "settings", settings.given.all());
     });
   }
 
