@@ -71,6 +71,11 @@ final class RecordQueueTest {
     take(queue);
   }
 
+  static RecordWriter writer(RecordQueue queue) {
+    Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
+    return new RecordWriter(settings, "app", queue, new Deadline());
+  }
+
   static String kinds(List<Record> records) {
     StringBuilder text = new StringBuilder();
     for (Record record : records) {
@@ -619,7 +624,7 @@ final class RecordQueueTest {
   @Test
   void anUnwritableRecordIsReported() throws Exception {
     RecordQueue queue = new RecordQueue(QueueConfig.of(10));
-    RecordWriter writer = new RecordWriter(queue, new Deadline());
+    RecordWriter writer = writer(queue);
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     writer.next(lines, 0);
@@ -655,7 +660,7 @@ final class RecordQueueTest {
   @Test
   void anUnwritableEndEndsItsSubject() throws Exception {
     RecordQueue queue = new RecordQueue(QueueConfig.of(10));
-    RecordWriter writer = new RecordWriter(queue, new Deadline());
+    RecordWriter writer = writer(queue);
     Subject job = new Subject();
     queue.offer(new Record("start", Record.Priority.LIFECYCLE, Record.Change.keep(job, Record.Rank.WORK), json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();

@@ -4,7 +4,6 @@ import static io.sparkevents.Checks.is;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
@@ -252,7 +251,7 @@ final class SidecarTest {
   @Test
   void anErrorCostsOneRecord() throws Exception {
     RecordQueue queue = new RecordQueue(QueueConfig.of(100));
-    RecordWriter feed = new RecordWriter(queue, new Deadline());
+    RecordWriter feed = RecordQueueTest.writer(queue);
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     queue.offer(new Record("good", Record.Priority.ROUTINE, json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();

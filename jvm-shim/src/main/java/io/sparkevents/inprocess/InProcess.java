@@ -67,7 +67,7 @@ public final class InProcess extends RecordSink {
     super(settings);
     this.context = context;
     answers = new MessageReader(queue, barrier, new Statistics(), events);
-    feed = new RecordWriter(queue, deadline);
+    feed = new RecordWriter(settings, context.appName(), queue, deadline);
     listener = new RecordingListener(conf, this);
   }
 
@@ -115,7 +115,7 @@ public final class InProcess extends RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(feed.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap()));
+      lines.write(feed.hello(answers.nextSequence(), Collections.emptyMap()));
       feed.restore(lines);
       return lines.toByteArray();
     }

@@ -31,6 +31,8 @@ public final class RecordWriter {
   private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
+  private final Settings settings;
+  private final String application;
   private final RecordQueue queue;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
@@ -38,7 +40,13 @@ public final class RecordWriter {
   /** Kinds of records for which a write error has already been logged. */
   private final Set<String> unwritableKinds = new HashSet<>();
 
-  public RecordWriter(RecordQueue queue, Deadline deadline) {
+  /**
+   * @param application the application's name
+   * @param deadline deadline of the application's shutdown
+   */
+  public RecordWriter(Settings settings, String application, RecordQueue queue, Deadline deadline) {
+    this.settings = settings;
+    this.application = application;
     this.queue = queue;
     this.deadline = deadline;
   }
@@ -49,8 +57,7 @@ public final class RecordWriter {
    * @param sequence number of the next event
    * @param before counters of the earlier sidecars' reporters
    */
-  public byte[] hello(
-      Settings settings, String application, long sequence, Map<String, Map<String, Long>> before) throws IOException {
+  public byte[] hello(long sequence, Map<String, Map<String, Long>> before) throws IOException {
     String version = version();
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
