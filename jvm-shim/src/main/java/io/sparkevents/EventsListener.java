@@ -2,7 +2,7 @@ package io.sparkevents;
 
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.RecordingListener;
-import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Connections;
 import org.apache.spark.SparkConf;
 
 /** Passes Spark's events to the sidecar: {@code spark.extraListeners=io.sparkevents.EventsListener}. */
@@ -12,7 +12,7 @@ public final class EventsListener extends RecordingListener {
    * {@code sc.addSparkListener(new EventsListener(sc.getConf()))}.
    */
   public EventsListener(SparkConf conf) {
-    this(conf, Connection.open(conf));
+    this(conf, Connections.open(conf));
   }
 
   /** @param sink receives the records; null if this listener must not report events */
