@@ -39,8 +39,8 @@ public abstract class RecordSink {
       warnedOfFullness = true;
       LOG.warn(
           "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
-              + " least important records first; raise spark.events.dispatcher.queue.size = {}, or give the driver more"
-              + " CPU",
+              + " least important records first; raise spark.events.dispatcher.queue.size = {} or the driver's memory, or"
+              + " give the driver more CPU",
           queue.capacity);
     }
   }
