@@ -206,9 +206,9 @@ final class RestoreStateTest {
       for (Record record : records) {
         expected.removeIf(
             other ->
-                other.change.subject == record.change.subject
-                    && (record.change.rank == null || other.kind.equals(record.kind)));
-        if (record.change.rank != null) {
+                other.subject == record.subject
+                    && (record.rank == null || other.kind.equals(record.kind)));
+        if (record.rank != null) {
           expected.add(record);
         }
       }
@@ -250,7 +250,7 @@ final class RestoreStateTest {
       }
     }
     Set<Subject> kept = new HashSet<>();
-    state.records().forEach(record -> kept.add(record.change.subject));
+    state.records().forEach(record -> kept.add(record.subject));
     is(kept.equals(new HashSet<>(model)) + " " + kept.size(), "true 2000");
   }
 }

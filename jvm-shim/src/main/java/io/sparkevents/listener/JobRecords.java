@@ -98,7 +98,7 @@ public final class JobRecords {
       sink.accept(record);
       return;
     }
-    held.put(record.change.subject, record);
+    held.put(record.subject, record);
     String query = local.getProperty(JobProperties.QUERY);
     String id = local.getProperty(JobProperties.BATCH);
     Batch batch = batches.computeIfAbsent(query, first -> new Batch());
@@ -131,7 +131,7 @@ public final class JobRecords {
 
   /** Sends the records of a job or stage, unless they were held back and are not wanted; returns whether it sent them. */
   private boolean ended(Record end, boolean isWanted) {
-    Record beginning = held.isEmpty() || end.change == null ? null : held.remove(end.change.subject);
+    Record beginning = held.isEmpty() ? null : held.remove(end.subject);
     if (beginning == null) {
       sink.accept(end);
     } else if (isWanted) {

@@ -40,9 +40,8 @@ public class Record {
 
   /** Effect of a record on the {@link RestoreState}. */
   public static final class Change {
-    public final Subject subject;
-    /** Null if the record removes the subject. */
-    public final Rank rank;
+    private final Subject subject;
+    private final Rank rank;
 
     private Change(Subject subject, Rank rank) {
       this.subject = subject;
@@ -64,8 +63,12 @@ public class Record {
 
   public final String kind;
   public final Priority priority;
-  /** Effect on the {@link RestoreState}; null if there is none. */
-  public final Change change;
+  /** Null if the record has no effect on the {@link RestoreState}. */
+  public final Subject subject;
+  /** Null if the record removes the subject, or has no subject. */
+  public final Rank rank;
+  /** Next of the records that the restore state contains for the subject. Used under the queue's lock. */
+  Record sibling;
 
   private final long observedMillis = System.currentTimeMillis();
   private final int capturedBytes;
@@ -87,7 +90,9 @@ public class Record {
   public Record(String kind, Priority priority, Change change, Body body, int capturedBytes) {
     this.kind = kind;
     this.priority = priority;
-    this.change = change;
+    // Copied, so that a drop loads fewer objects into the processor's cache.
+    subject = change == null ? null : change.subject;
+    rank = change == null ? null : change.rank;
     this.body = body;
     this.capturedBytes = capturedBytes;
   }

@@ -2,7 +2,6 @@ package io.sparkevents.queue;
 
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 
@@ -59,40 +58,32 @@ public final class RestoreState {
 
   /** Applies a record that leaves the queue. The listener thread calls this for each record that it drops. */
   public void apply(Record record) {
-    Record.Change change = record.change;
-    if (change == null) {
+    Subject subject = record.subject;
+    if (subject == null) {
       return;
     }
-    if (change.rank == null) {
-      forget(change.subject, record.seq());
-    } else if (record.seq() > change.subject.endSeq) {
-      keep(change.subject, record);
+    if (record.rank == null) {
+      forget(subject, record.seq());
+    } else if (record.seq() > subject.endSeq) {
+      keep(subject, record);
     }
   }
 
   private void forget(Subject subject, long seq) {
     subject.endSeq = Math.max(subject.endSeq, seq);
-    if (subject.records.isEmpty()) {
-      return;
+    if (subject.records != null) {
+      replace(subject, newer(subject.records, seq));
     }
-    List<Record> newer = Collections.emptyList();
-    for (Record known : subject.records) {
-      newer = known.seq() > seq ? with(newer, known) : newer;
-    }
-    replace(subject, newer);
   }
 
   private void keep(Subject subject, Record record) {
-    List<Record> records = subject.records;
-    for (Record known : subject.records) {
-      if (known.kind.equals(record.kind)) {
-        if (known.seq() > record.seq()) {
-          return;
-        }
-        records = without(records, known);
+    for (Record known = subject.records; known != null; known = known.sibling) {
+      if (known.seq() > record.seq() && known.kind.equals(record.kind)) {
+        return;
       }
     }
-    replace(subject, with(records, record));
+    record.sibling = without(subject.records, record.kind);
+    replace(subject, record);
     if (subject.rank == Record.Rank.OVER) {
       trimEnded();
     }
@@ -101,42 +92,45 @@ public final class RestoreState {
     }
   }
 
-  private static List<Record> with(List<Record> records, Record record) {
-    if (records.isEmpty()) {
-      return Collections.singletonList(record);
+  /** Returns those of the linked records that are newer than {@code seq}. */
+  private static Record newer(Record first, long seq) {
+    if (first == null) {
+      return null;
     }
-    List<Record> all = new ArrayList<>(records);
-    all.add(record);
-    return all;
+    Record others = newer(first.sibling, seq);
+    first.sibling = first.seq() > seq ? others : null;
+    return first.seq() > seq ? first : others;
   }
 
-  private static List<Record> without(List<Record> records, Record record) {
-    if (records.size() == 1) {
-      return Collections.emptyList();
+  /** Returns the linked records without the one of this kind. */
+  private static Record without(Record first, String kind) {
+    if (first == null) {
+      return null;
     }
-    List<Record> others = new ArrayList<>(records);
-    others.remove(record);
-    return others;
+    Record others = without(first.sibling, kind);
+    first.sibling = first.kind.equals(kind) ? null : others;
+    return first.kind.equals(kind) ? others : first;
   }
 
   /** Replaces the records of a subject, which becomes the most recently updated one of its rank. */
-  private void replace(Subject subject, List<Record> records) {
-    if (!subject.records.isEmpty()) {
+  private void replace(Subject subject, Record records) {
+    if (subject.rank != null) {
       ranks[subject.rank.ordinal()].remove(subject);
       size -= subject.rank == Record.Rank.APPLICATION ? 0 : 1;
     }
     subject.records = records;
-    if (!records.isEmpty()) {
-      subject.rank = lowestRank(records);
+    subject.rank = lowestRank(records);
+    if (subject.rank != null) {
       ranks[subject.rank.ordinal()].addLast(subject);
       size += subject.rank == Record.Rank.APPLICATION ? 0 : 1;
     }
   }
 
-  private static Record.Rank lowestRank(List<Record> records) {
-    Record.Rank lowest = records.get(0).change.rank;
-    for (Record record : records) {
-      lowest = record.change.rank.compareTo(lowest) < 0 ? record.change.rank : lowest;
+  /** Returns the lowest rank of the linked records; null if there are none. */
+  private static Record.Rank lowestRank(Record first) {
+    Record.Rank lowest = null;
+    for (Record record = first; record != null; record = record.sibling) {
+      lowest = lowest == null || record.rank.compareTo(lowest) < 0 ? record.rank : lowest;
     }
     return lowest;
   }
@@ -145,7 +139,7 @@ public final class RestoreState {
     for (Ranked rank : ranks) {
       Subject eldest = rank.ends.next == subject ? subject.next : rank.ends.next;
       if (eldest != rank.ends) {
-        replace(eldest, Collections.emptyList());
+        replace(eldest, null);
         return;
       }
     }
@@ -160,13 +154,13 @@ public final class RestoreState {
     }
     while (bytes > MOST_OF_ENDED && ended.size > 1) {
       bytes -= sizeOf(ended.ends.next);
-      replace(ended.ends.next, Collections.emptyList());
+      replace(ended.ends.next, null);
     }
   }
 
   private static long sizeOf(Subject subject) {
     long bytes = 0;
-    for (Record record : subject.records) {
+    for (Record record = subject.records; record != null; record = record.sibling) {
       bytes += record.size();
     }
     return bytes;
@@ -180,10 +174,12 @@ public final class RestoreState {
     List<Record> all = new ArrayList<>();
     for (Ranked rank : ranks) {
       for (Subject subject = rank.ends.next; subject != rank.ends; subject = subject.next) {
-        all.addAll(subject.records);
+        for (Record record = subject.records; record != null; record = record.sibling) {
+          all.add(record);
+        }
       }
     }
-    Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
+    Comparator<Record> lowestFirst = Comparator.comparing(record -> record.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;
   }

@@ -1,8 +1,5 @@
 package io.sparkevents.queue;
 
-import java.util.Collections;
-import java.util.List;
-
 /**
  * Entity of Spark that records describe: the application, a query run, a job or a stage attempt.
  *
@@ -11,9 +8,9 @@ import java.util.List;
  * that it drops, needs no search.
  */
 public final class Subject {
-  /** The newest record of each kind. Empty if the restore state does not contain the subject. */
-  List<Record> records = Collections.emptyList();
-  /** The lowest rank of the records. */
+  /** First of the newest records of each kind, which are linked; null if the restore state lacks the subject. */
+  Record records;
+  /** The lowest rank of the records; null if there are none. */
   Record.Rank rank;
   /** The newest record that has removed the subject; older records do not add the subject again. */
   long endSeq = -1;
