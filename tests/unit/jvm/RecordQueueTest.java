@@ -4,6 +4,7 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 import static io.sparkevents.Checks.takesAtMost;
 
+import com.sun.management.ThreadMXBean;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationRecords;
@@ -16,6 +17,7 @@ import io.sparkevents.queue.Subject;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
+import java.lang.management.ManagementFactory;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -266,6 +268,32 @@ final class RecordQueueTest {
     is(queue.drops.total(), 5);
     queue.finish();
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
+  }
+
+  /** The listener thread allocates nothing for a drop, whatever the record changes in the restore state. */
+  @Test
+  void aDropAllocatesNothing() throws Exception {
+    RecordQueue queue = new RecordQueue(QueueConfig.of(64));
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    int count = 20_000;
+    List<Record> records = new ArrayList<>();
+    for (int i = 0; i < 3 * count; i += 3) {
+      Subject job = new Subject();
+      Record.Change start = Record.Change.keep(job, Record.Rank.WORK);
+      records.add(new Record("start", Record.Priority.ROUTINE, start, json -> {}, 100));
+      records.add(new Record("status", Record.Priority.ROUTINE, json -> {}));
+      records.add(new Record("end", Record.Priority.ROUTINE, Record.Change.forget(job), json -> {}));
+    }
+    for (Record record : records.subList(0, 1_000)) {
+      queue.offer(record);
+    }
+    long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+    for (int i = 1_000; i < records.size(); i++) {
+      queue.offer(records.get(i));
+    }
+    long allocated = threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before;
+    is(queue.drops.total(), records.size() - 64);
+    is(allocated / count, 0);
   }
 
   /** A full queue evicts written records before it drops unwritten records. A record that is being written is kept. */
