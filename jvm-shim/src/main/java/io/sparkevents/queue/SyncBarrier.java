@@ -96,9 +96,14 @@ public final class SyncBarrier {
     boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(lateSeq);
     boolean waits = isAwaited && !hasSpentItsShare();
     long seq = queue.offer(record);
-    if (isAwaited && seq != 0) {
+    if (seq == 0 || !isAwaited) {
+      return;
+    }
+    if (waits) {
       queue.writer.wake();
-      Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
+      Threads.untilInterrupted(() -> await(seq));
+    } else {
+      Threads.untilInterrupted(() -> awaitRoom(seq));
     }
   }
 
