@@ -131,7 +131,7 @@ def _queries(folder: Path) -> None:
     before, lines = ours.processor_seconds, list(_many_queries())
     for start in range(0, len(lines), 500):
         ours.send(lines[start : start + 500])
-        ours.await_answer("ack", through=min(start + 500, len(lines)))
+        ours.await_answer("ack", seq=min(start + 500, len(lines)))
     taken = ours.processor_seconds - before
     print(
         f"{_QUERIES} queries with all deadlines: {ours.megabytes:.1f} MB after {len(lines):,} records,"
@@ -153,7 +153,7 @@ def run() -> None:
         for start in range(0, _EVENTS, 500):
             # Send at most as many events as the mailbox holds, so that no event is shed.
             ours.send(lines[start : start + 500])
-            ours.await_answer("ack", through=start + 500)
+            ours.await_answer("ack", seq=start + 500)
         print(f"memory: {ours.megabytes:.1f} MB after {_EVENTS:,} events")
         before, bare_before = ours.processor_seconds, bare.processor_seconds
         time.sleep(_IDLE_SECONDS)

@@ -424,7 +424,7 @@ class DriverSession:
         """Send reading progress to the driver, even while a reporter delays the acknowledgements."""
         if self._last_record != self._reported_read:
             self._reported_read = self._last_record
-            self._messages.send("read", through=self._reported_read)
+            self._messages.send("read", seq=self._reported_read)
 
     def _finish(self) -> None:
         if self._goodbye is not None:

@@ -177,7 +177,7 @@ class PrintingReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         print(f"printed {len(events)}", flush=True)
-        os.write(1, b'{"kind":"ack","through":999,"sequence":999}\n')
+        os.write(1, b'{"kind":"ack","seq":999,"sequence":999}\n')
 
 
 # --- records, as the shim writes them -----------------------------------------------------------

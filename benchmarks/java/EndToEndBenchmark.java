@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Connections;
 import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.IOException;
@@ -77,7 +78,7 @@ public final class EndToEndBenchmark {
 
   private EndToEndBenchmark(String interpreter, String events, File folder, int rounds) throws Exception {
     SparkConf conf = Jobs.conf(interpreter, events, "async-queued");
-    connection = Connection.open(conf);
+    connection = Connections.open(conf);
     listener = new EventsListener(conf, connection);
     sidecar = ProcessHandle.current().children().findFirst().get();
     listener.onApplicationStart(Jobs.applicationStart());
@@ -95,7 +96,7 @@ public final class EndToEndBenchmark {
       Jobs.tell(listener, calls++);
     }
     // Record numbers start at 1; record 1 is the application start.
-    if (!connection.barrier.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.dropped() > 0) {
+    if (!connection.barrier.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.drops.total() > 0) {
       throw new IllegalStateException("records were dropped or not acknowledged in time");
     }
     return CALLS * 1e9 / (System.nanoTime() - start);

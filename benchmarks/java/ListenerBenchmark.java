@@ -1,11 +1,11 @@
 package io.sparkevents;
 
+import com.sun.management.ThreadMXBean;
 import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
 import java.lang.management.ManagementFactory;
-import java.lang.management.ThreadMXBean;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -41,8 +41,8 @@ import scala.collection.immutable.Nil$;
  *
  * <p>Each call is timed separately. Reading the clock adds the same time to both sides and would improve the
  * ratio, so the benchmark measures and prints this time and subtracts it from the medians. Rounds of all variants are
- * interleaved. Every job has a new id, so that the sidecars produce events. Arguments: the Python of the
- * sidecar, the file of the events.
+ * interleaved. Every job has a new id, so that the sidecars produce events. The bytes that a call allocates do not
+ * depend on other processes. Arguments: the Python of the sidecar, the file of the events.
  */
 public final class ListenerBenchmark {
   private static final int ROUNDS = 12;
@@ -58,7 +58,7 @@ public final class ListenerBenchmark {
   private static final ExecutorMetrics PEAKS = new ExecutorMetrics(new long[] {1L << 30});
   private static final String[] WHATS = {"a job's start", "a job's end"};
 
-  private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
+  private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
   /** Consumes the values read, so that the compiler does not remove the reads. */
   private static volatile long blackHole;
 
@@ -90,6 +90,7 @@ public final class ListenerBenchmark {
     /** For each round, the sorted times of job starts and of job ends. */
     final List<long[][]> rounds = new ArrayList<>();
     long dropped;
+    long allocated;
 
     Variant(String name, boolean flood, Alone driver, IntConsumer call) {
       this.name = name;
@@ -99,8 +100,9 @@ public final class ListenerBenchmark {
     }
 
     void round(boolean keep) {
-      long before = driver == null ? 0 : driver.queue.dropped();
+      long before = driver == null ? 0 : driver.queue.drops.total();
       long[][] nanos = new long[WHATS.length][CALLS / 2];
+      long allocatedBefore = THREADS.getThreadAllocatedBytes(Thread.currentThread().getId());
       for (int i = 0; i < CALLS; i++) {
         if (!flood && i % BURST == 0) {
           LockSupport.parkNanos(PAUSE_NANOS);
@@ -110,9 +112,10 @@ public final class ListenerBenchmark {
         nanos[i % 2][i / 2] = System.nanoTime() - start;
       }
       if (keep) {
+        allocated += THREADS.getThreadAllocatedBytes(Thread.currentThread().getId()) - allocatedBefore;
         Arrays.stream(nanos).forEach(Arrays::sort);
         rounds.add(nanos);
-        dropped += driver == null ? 0 : driver.queue.dropped() - before;
+        dropped += driver == null ? 0 : driver.queue.drops.total() - before;
       }
     }
 
@@ -151,8 +154,7 @@ public final class ListenerBenchmark {
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
     JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
-    IntConsumer offer =
-        i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : records.endRecord(ends[i / 2]));
+    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.startRecord(starts[i / 2]) : end(records, ends[i / 2]));
     List<Variant> variants = new ArrayList<>();
     variants.add(new Variant("nothing (the clock alone)", false, null, i -> {}));
     for (boolean flood : new boolean[] {false, true}) {
@@ -167,7 +169,7 @@ public final class ListenerBenchmark {
       for (Variant variant : variants) {
         prepare(bare);
         // The backlog of the previous round must not slow down this round.
-        while (!running.queue.isAcknowledgedEntirely() || !rules.queue.isAcknowledgedEntirely()) {
+        while (running.queue.size() > 0 || rules.queue.size() > 0) {
           LockSupport.parkNanos(PAUSE_NANOS);
         }
         hung.queue.awaitWritten(10_000);
@@ -182,6 +184,10 @@ public final class ListenerBenchmark {
     for (Alone driver : new Alone[] {running, rules, stopped, hung}) {
       driver.checkItHasLasted();
     }
+  }
+
+  private static Record end(JobRecords records, SparkListenerJobEnd event) {
+    return records.endRecord(event, JobRecords.failure(event));
   }
 
   private void prepare(ArrayBlockingQueue<Record> bare) {
@@ -209,13 +215,14 @@ public final class ListenerBenchmark {
         base = Math.max(1, median);
       }
       System.out.printf(
-          "  %-44s p50 %6d ns  p99 %7d ns  p99.9 %8d ns  ratio of medians %.2f  dropped %.0f %%%n",
+          "  %-44s p50 %6d ns  p99 %7d ns  p99.9 %8d ns  ratio of medians %.2f  dropped %.0f %%  %d B%n",
           variant.name,
           variant.quantile(what, 0.5),
           variant.quantile(what, 0.99),
           variant.quantile(what, 0.999),
           (double) median / base,
-          100.0 * variant.dropped / (CALLS * ROUNDS));
+          100.0 * variant.dropped / (CALLS * ROUNDS),
+          variant.allocated / (CALLS * ROUNDS));
     }
   }
 

@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Connections;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -31,7 +32,7 @@ public final class SyncRoundTripBenchmark {
 
   private SyncRoundTripBenchmark(String python, String events) throws Exception {
     SparkConf conf = Jobs.conf(python, events, "sync");
-    connection = Connection.open(conf);
+    connection = Connections.open(conf);
     listener = new EventsListener(conf, connection);
     listener.onApplicationStart(Jobs.applicationStart());
     lines = Jobs.lines(conf, 2);

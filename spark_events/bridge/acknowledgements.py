@@ -47,13 +47,14 @@ class Acknowledgements:
     def __init__(self, messages: MessageWriter, next_sequence: int, most: int) -> None:
         self._messages = messages
         self._lock = threading.Lock()
+        # Pairs of a record's seq and the number of the next event.
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
         self._sent_sequence = next_sequence
         self._acknowledged = self._answered = 0
 
-    def translated(self, record: int, next_sequence: int) -> None:
+    def translated(self, seq: int, next_sequence: int) -> None:
         """Record that a record has been translated, and the number of the next event.
 
         Call this method from one thread only.
@@ -64,7 +65,7 @@ class Acknowledgements:
         self._last_sequence = next_sequence
         # Append without the lock, which would cost more than the append. A deque supports appends while another thread
         # reads its other end.
-        self._under_way.append((record, next_sequence))
+        self._under_way.append((seq, next_sequence))
         if len(self._under_way) > self._most:
             # Limit the memory used, because a reporter may be unavailable for days.
             with self._lock:
@@ -81,20 +82,20 @@ class Acknowledgements:
         """Acknowledge records whose events are settled or on disk; thread-safe.
 
         Args:
-            progress: returns the last record up to which all events are settled or on disk, and the last record up to
-                which a waiting driver has received all answers.
+            progress: returns the seq of the last record up to which all events are settled or on disk, and of the last
+                record up to which a waiting driver has received all answers.
         """
         with self._lock:
-            through, answered = progress()
-            while self._under_way and self._under_way[0][0] <= through:
+            seq, answered = progress()
+            while self._under_way and self._under_way[0][0] <= seq:
                 self._next_sequence = self._under_way.popleft()[1]
-            if through > self._acknowledged:
-                self._acknowledge(through)
-            if answered > max(self._answered, through):
+            if seq > self._acknowledged:
+                self._acknowledge(seq)
+            if answered > max(self._answered, seq):
                 self._answered = answered
-                self._messages.send("answered", through=answered)
+                self._messages.send("answered", seq=answered)
 
-    def _acknowledge(self, through: int) -> None:
-        self._acknowledged, self._sent_sequence = through, self._next_sequence
+    def _acknowledge(self, seq: int) -> None:
+        self._acknowledged, self._sent_sequence = seq, self._next_sequence
         # For speed, format the line without the JSON encoder: one such line follows every batch.
-        self._messages.write(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, self._next_sequence))
+        self._messages.write(b'{"kind":"ack","seq":%d,"sequence":%d}\n' % (seq, self._next_sequence))

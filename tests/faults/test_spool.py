@@ -82,7 +82,7 @@ class Application:
         """Process the answers that the sidecar has sent."""
         for answer in list(self.driver.answers):
             if answer["kind"] == "ack":
-                self.acknowledged = max(self.acknowledged, answer["through"])
+                self.acknowledged = max(self.acknowledged, answer["seq"])
                 self.sequence = answer["sequence"]
             elif answer["kind"] == "stats":
                 self.stats = answer["reporters"]["audit"]

@@ -95,7 +95,7 @@ def play(folder: str, how: str) -> None:
         if how == "is slow":
             time.sleep(0.2)
         if record.get("seq"):
-            _say(kind="ack", through=record["seq"], sequence=record["seq"] + 1)
+            _say(kind="ack", seq=record["seq"], sequence=record["seq"] + 1)
         if record["kind"] == "goodbye":
             break
 

@@ -162,6 +162,7 @@ def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
     metrics = metrics_of(run)
     assert metrics["events_droppedCount"] == 1  # dropped by the reporter
     assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
+    assert 0 <= metrics["events_dispatcher_queue_unacknowledged"] <= 2048
     assert metrics["events_dispatcher_queue_size"] == 2048
     assert metrics["events_sidecar_restarts"] == 0
 

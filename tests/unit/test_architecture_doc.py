@@ -74,8 +74,8 @@ def test_the_page_names_each_class_that_the_end_of_a_job_passes(tracer: Tracer, 
     def send(*records: dict[str, object]) -> None:
         os.write(write, b"".join(json.dumps(one).encode() + b"\n" for one in records))
 
-    def acknowledged(through: int) -> bool:
-        return any(b'"ack","through":%d,' % through in message for message in messages)
+    def acknowledged(seq: int) -> bool:
+        return any(b'"ack","seq":%d,' % seq in message for message in messages)
 
     running = threading.Thread(target=run)
     running.start()

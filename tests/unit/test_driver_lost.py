@@ -33,7 +33,7 @@ for line in lines:
     child.stdin.write(json.dumps(line).encode() + b"\\n")
 child.stdin.flush()
 answer = {}
-while answer.get("through") != lines[-1]["seq"]:
+while answer.get("seq") != lines[-1]["seq"]:
     answer = json.loads(child.stdout.readline())
 print(child.pid, flush=True)
 time.sleep(600)

@@ -77,7 +77,7 @@ def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
     running.start()
     try:
         eventually(lambda: lines.reads > 1)
-        assert {"kind": "answered", "through": 1} in answers
+        assert {"kind": "answered", "seq": 1} in answers
         assert gated.entered.wait(20)
         assert not any(answer["kind"] == "ack" for answer in answers)
     finally:
@@ -85,7 +85,7 @@ def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
         lines.over.set()
         running.join(20)
     assert not running.is_alive()
-    assert any(answer["kind"] == "ack" and answer["through"] == 1 for answer in answers)
+    assert any(answer["kind"] == "ack" and answer["seq"] == 1 for answer in answers)
     assert promised.events == []
 
 
@@ -180,7 +180,7 @@ def test_a_disabled_reporter_causes_an_event_for_other_reporters(caplog: pytest.
 
 
 def acknowledged(answers: SentAnswers) -> int:
-    return max((answer["through"] for answer in answers if answer["kind"] == "ack"), default=0)
+    return max((answer["seq"] for answer in answers if answer["kind"] == "ack"), default=0)
 
 
 def test_an_unreadable_line_counts_as_the_next_record() -> None:

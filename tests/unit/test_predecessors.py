@@ -98,7 +98,7 @@ def kill_together(
     victim = subprocess.Popen(["sleep", "600"])
     try:
         with driver(folder, settings, pid=victim.pid) as made:
-            made.await_answer("read", through=made.send_records(start(app_id)))
+            made.await_answer("read", seq=made.send_records(start(app_id)))
             if "events.reporter.audit.spool.directory" in settings:
                 mark = Path(made.await_answer("mark")["folder"])
             if "events.heartbeat.interval" in settings:
@@ -153,10 +153,10 @@ def test_a_restarted_sidecar_is_not_a_loss(tmp_path: Path) -> None:
     """A restarted sidecar, or a running application with the same name, causes no LOST event."""
     settings = in_spool(tmp_path)
     with driver(tmp_path, settings) as other:
-        other.await_answer("ack", through=other.send_records(start("other")))
+        other.await_answer("ack", seq=other.send_records(start("other")))
         for _ in range(2):
             with driver(tmp_path, settings) as made:
-                made.await_answer("ack", through=made.send_records(start("first")))
+                made.await_answer("ack", seq=made.send_records(start("first")))
                 eventually(lambda: len([*(tmp_path / "spool").rglob("start.json")]) == 2, what="two marks")
         with driver(tmp_path, settings) as made:
             made.send_records(start("first"))
@@ -187,7 +187,7 @@ def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) 
     """Without heartbeats, another application of the same name is not reported, because nothing proves its loss."""
     settings = in_database(tmp_path)
     with driver(tmp_path, settings) as other:
-        other.await_answer("ack", through=other.send_records(start("other")))
+        other.await_answer("ack", seq=other.send_records(start("other")))
         with driver(tmp_path, settings) as made:
             made.send_records(start("second"))
             ends(made)

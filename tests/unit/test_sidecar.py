@@ -68,7 +68,7 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
     last = driver.send_records(
         application_start(), query_started(), query_progress(0), query_terminated(), application_end()
     )
-    driver.await_answer("ack", through=last)
+    driver.await_answer("ack", seq=last)
     events = read_events(path)
     assert [e["name"] for e in events] == [
         "JobStatusChangeEvent",
@@ -164,7 +164,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
     """If a killed driver sends no total, the report counts the drops in the records."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
-        driver.await_answer("ack", through=driver.send_records(application_start(), lost))
+        driver.await_answer("ack", seq=driver.send_records(application_start(), lost))
         driver.close_pipe()
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
@@ -174,15 +174,15 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
 def test_acknowledgements_increase_and_contain_the_next_number(driver: FakeDriver) -> None:
     """Acknowledgements increase. Each contains the next event number, with which a restarted sidecar continues."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
-        driver.await_answer("ack", through=driver.send_records(record))
-    acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
+        driver.await_answer("ack", seq=driver.send_records(record))
+    acks = [(a["seq"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
     assert acks == [(1, 2), (2, 2), (3, 3)]
 
 
 def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> None:
     """With async-queued, the sidecar acknowledges a record after the reporter's thread has delivered its events."""
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start()))
+        driver.await_answer("ack", seq=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
@@ -192,11 +192,11 @@ def test_a_killed_sidecar_leaves_a_standing_failure_to_its_successor(path: Path,
     failed["failure"] = {"chain": [{"type": "a.B", "message": "m"}]}
     records = [application_start(), {"kind": "job_start", "job_id": 4, "time": START}, failed]
     with FakeDriver(errors, file_to(path)) as first:
-        first.await_answer("ack", through=first.send_records(*records))
+        first.await_answer("ack", seq=first.send_records(*records))
         memory = first.await_answer("remember")["memory"]
     with FakeDriver(errors, greet=False) as second:
         second.send({**hello(file_to(path)), "memory": memory}, {"kind": "restored", "record": records[0]})
-        second.await_answer("ack", through=second.send_records(application_end("STOPPED")))
+        second.await_answer("ack", seq=second.send_records(application_end("STOPPED")))
     found = [(event["severity"], event["attributes"].get("incident.role")) for event in read_events(path)]
     assert found[-2:] == [("INFO", None), ("ERROR", "alarm")]
     assert (
@@ -208,7 +208,7 @@ def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path
     """A program that a reporter starts has an empty standard input, so only the sidecar reads records."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
+        driver.await_answer("ack", seq=driver.send_records(application_start(), query_started()))
         assert statuses(path) == [("application", "RUNNING"), ("query", "RUNNING")]
 
 
@@ -217,7 +217,7 @@ def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolat
     """Although the sidecar ignores signals, a program that a reporter starts does not, and can be terminated."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start()))
+        driver.await_answer("ack", seq=driver.send_records(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
@@ -225,7 +225,7 @@ def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Pat
     """If the sidecar is killed, both pipes close, even if a child process of a reporter survives."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start()))
+        driver.await_answer("ack", seq=driver.send_records(application_start()))
         child = int(Path(f"{path}.child").read_text(encoding="ascii"))
         try:
             driver.process.kill()
@@ -298,7 +298,7 @@ def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
 
 def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
     """If the pipe closes while the driver still runs, the sidecar logs an error and does not report LOST."""
-    driver.await_answer("ack", through=driver.send_records(application_start()))
+    driver.await_answer("ack", seq=driver.send_records(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert "is still running" in driver.await_answer("log", level="ERROR")["message"]
@@ -328,7 +328,7 @@ def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> No
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
         driver.send({"kind": "restored", "record": {"seq": 2, **query_started()}})
         driver.send({"seq": 7, **query_terminated()})
-        driver.await_answer("ack", through=7, sequence=42)
+        driver.await_answer("ack", seq=7, sequence=42)
     (event,) = read_events(path)
     assert (event["sequence"], event["body"]) == (41, "shop: query 'clicks' finished")
     assert event["attributes"]["spark.status.old"] == "RUNNING"
@@ -340,19 +340,19 @@ def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
     driver.send(b"\n", b"{}\n", b"not json\n", b'{"kind":"restored","record":7}\n')
     driver.send(b'{"seq":1,"kind":"query_progress","progress":{"id":3}}\n')
     driver.send({"seq": 2, **application_start()})
-    driver.await_answer("ack", through=2)
+    driver.await_answer("ack", seq=2)
     assert statuses(path) == [("application", "RUNNING")]
 
 
 def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
     """A reporter's standard output is redirected to the driver's standard error."""
     with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start()))
+        driver.await_answer("ack", seq=driver.send_records(application_start()))
         driver.send(goodbye())
         assert driver.await_exit() == 0
         assert driver.strays == []
         assert {a["kind"] for a in driver.answers} - {"read", "inspect"} == {"ready", "ack", "stats"}
-        assert [a["through"] for a in driver.answers if a["kind"] == "ack"] == [1]
+        assert [a["seq"] for a in driver.answers if a["kind"] == "ack"] == [1]
     assert "printed 1" in errors.read_text()
 
 
@@ -399,7 +399,7 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
     """Without configured reporters, the default log reporter writes events to the driver's standard error."""
     with FakeDriver(errors) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start()))
+        driver.await_answer("ack", seq=driver.send_records(application_start()))
     assert "INFO  JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
 
 
@@ -408,7 +408,7 @@ def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path:
     """Ctrl-C and SIGTERM reach the whole process group. The sidecar must continue, to report how the driver ends."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
-    driver.await_answer("ack", through=driver.send_records(application_start(), application_end("SIGTERM")))
+    driver.await_answer("ack", seq=driver.send_records(application_start(), application_end("SIGTERM")))
     driver.send(goodbye())
     assert driver.await_exit() == 0
     assert eventually(lambda: statuses(path))[-1] == ("application", "CANCELLED")
@@ -449,7 +449,7 @@ def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, error
         "events.reporter.t.spool.directory": str(tmp_path / "spool"),
     }
     with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.send_records(application_start(), query_started()))
+        driver.await_answer("ack", seq=driver.send_records(application_start(), query_started()))
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)

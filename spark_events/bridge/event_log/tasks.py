@@ -1,4 +1,4 @@
-"""Task counts of stage attempts, as the shim counts them in a running application (``Stages.java``).
+"""Task counts of stage attempts, as the shim counts them in a running application (``TaskCounts.java``).
 
 An edge is a change of a stage attempt's status; its record has no ``at`` yet. This module and the shim follow the same
 rules, so that a replay finds the same edges as the live run.

@@ -159,7 +159,7 @@ def test_a_monitor_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
         with FakeDriver(tmp_path / "errors", settings) as driver:
             driver.await_answer("ready")
             last = driver.send_records(application_start(), query_started(), application_end())
-            driver.await_answer("read", through=last)
+            driver.await_answer("read", seq=last)
             began = time.monotonic()
             driver.send(goodbye(30_000))
             assert driver.await_exit(30) == 0

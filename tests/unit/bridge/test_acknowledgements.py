@@ -44,9 +44,9 @@ def test_an_acknowledgement_carries_the_number_after_its_record(recording: Recor
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
     acknowledgements.complete(lambda: (2, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
+    assert recording.answers() == [{"kind": "ack", "seq": 2, "sequence": 3}]
     acknowledgements.complete(lambda: (3, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
+    assert recording.answers() == [{"kind": "ack", "seq": 3, "sequence": 7}]
 
 
 def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingPipe) -> None:
@@ -59,9 +59,9 @@ def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingP
         acknowledgements.translated(record, record + 1)
     assert len(acknowledgements._under_way) == 3
     acknowledgements.complete(lambda: (1, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 1, "sequence": 98}]
+    assert recording.answers() == [{"kind": "ack", "seq": 1, "sequence": 98}]
     acknowledgements.complete(lambda: (99, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 99, "sequence": 100}]
+    assert recording.answers() == [{"kind": "ack", "seq": 99, "sequence": 100}]
 
 
 def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None:
@@ -73,7 +73,7 @@ def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None
     assert len(acknowledgements._under_way) == 1
     acknowledgements.translated(1_000, 3)
     acknowledgements.complete(lambda: (999, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
+    assert recording.answers() == [{"kind": "ack", "seq": 999, "sequence": 2}]
 
 
 def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: RecordingPipe) -> None:
@@ -83,4 +83,4 @@ def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(recording: 
         acknowledgements.translated(record, record + 1)
         # The progress is reported although no record is complete.
         acknowledgements.complete(lambda: (0, 0))
-    assert recording.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]
+    assert recording.answers() == [{"kind": "ack", "seq": 0, "sequence": number} for number in (257, 513)]

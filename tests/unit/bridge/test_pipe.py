@@ -123,8 +123,8 @@ def test_acknowledgements_never_decrease(pipe: Pipe) -> None:
     for through in (0, 3, 3, 2, -1, 5):
         acknowledgements.complete(iter([(through, 0)]).__next__)
     assert answers_in(pipe) == [
-        {"kind": "ack", "through": 3, "sequence": 4},
-        {"kind": "ack", "through": 5, "sequence": 6},
+        {"kind": "ack", "seq": 3, "sequence": 4},
+        {"kind": "ack", "seq": 5, "sequence": 6},
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tests of task counts, which follow the same rules as Stages.java in the shim."""
+"""Tests of task counts, which follow the same rules as TaskCounts.java in the shim."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import static io.sparkevents.SidecarTest.withDouble;
 
 import io.sparkevents.listener.BusEvent;
 import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Connections;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -52,22 +53,22 @@ final class ConnectionTest {
         first -> withDouble(
             second -> withDouble(
                 third -> {
-                  Connection before = Connection.open(conf(first));
+                  Connection before = Connections.open(conf(first));
                   before.queue.offer(RestoreStateTest.application());
                   await(first, "application_start");
-                  Connection unused = Connection.open(conf(second)); // the application never creates the context of this connection
+                  Connection unused = Connections.open(conf(second)); // the application never creates the context of this connection
                   List<String> received = await(first, "goodbye");
                   is(kinds(received), "start application_start application_end goodbye");
                   is(received.get(2).contains("\"ending\":\"UNKNOWN\""), true);
                   await(second, "start");
                   SparkConf conf = conf(third);
-                  Connection last = Connection.open(conf);
-                  is(Connection.open(conf), null);
+                  Connection last = Connections.open(conf);
+                  is(Connections.open(conf), null);
                   is(kinds(await(second, "goodbye")), "start goodbye");
                   await(third, "start");
                   last.close();
                   is(kinds(await(third, "goodbye")), "start goodbye");
-                  is(before.queue.dropped() + unused.queue.dropped() + last.queue.dropped(), 0);
+                  is(before.queue.drops.total() + unused.queue.drops.total() + last.queue.drops.total(), 0);
                 })));
   }
 
@@ -294,7 +295,7 @@ final class ConnectionTest {
   void theInterruptFlagIsKept() {
     Thread.currentThread().interrupt();
     try {
-      Connection.open(conf(Paths.get("/nowhere/python")).set("spark.events.required", "true"));
+      Connections.open(conf(Paths.get("/nowhere/python")).set("spark.events.required", "true"));
       throw new AssertionError("it was opened");
     } catch (IllegalStateException required) {
       is(Thread.interrupted(), true);
@@ -307,7 +308,7 @@ final class ConnectionTest {
   public static final class AtShutdown {
     public static void main(String[] none) {
       SparkConf conf = new SparkConf(false).set("spark.events.python", "/nowhere/python");
-      Runtime.getRuntime().addShutdownHook(new Thread(() -> System.out.println("opened " + Connection.open(conf))));
+      Runtime.getRuntime().addShutdownHook(new Thread(() -> System.out.println("opened " + Connections.open(conf))));
     }
   }
 

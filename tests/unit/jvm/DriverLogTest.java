@@ -2,7 +2,7 @@ package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
 
-import io.sparkevents.sidecar.DriverLog;
+import io.sparkevents.wire.DriverLog;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -6,8 +6,11 @@ import io.sparkevents.listener.JobProperties;
 import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
 
@@ -17,10 +20,24 @@ final class JobRecordsTest {
   private static final class Recorder {
     final List<String> recorded = new ArrayList<>();
     final JobRecords jobs;
+    private final Map<String, Subject> subjects = new HashMap<>();
 
     Recorder(boolean holdsBack) {
       JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
       jobs = new JobRecords(record -> recorded.add(record.kind), holdsBack, properties);
+    }
+
+    Record begin(String kind, String subject) {
+      Record.Change change = Record.Change.keep(subject(subject), Record.Rank.WORK);
+      return new Record(kind, Record.Priority.ROUTINE, change, json -> {});
+    }
+
+    Record end(String kind, String subject) {
+      return new Record(kind, Record.Priority.ROUTINE, Record.Change.forget(subject(subject)), json -> {});
+    }
+
+    private Subject subject(String name) {
+      return subjects.computeIfAbsent(name, first -> new Subject());
     }
 
     String take() {
@@ -37,25 +54,16 @@ final class JobRecordsTest {
     return local;
   }
 
-  private static Record begin(String kind, String subject) {
-    return new Record(kind, Record.Priority.ROUTINE, Record.Change.keep(subject, Record.Rank.WORK), json -> {});
-  }
-
-  private static Record end(String kind, String subject, boolean failed) {
-    Record.Priority priority = failed ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
-    return new Record(kind, priority, Record.Change.forget(subject), json -> {});
-  }
-
   /** A batch causes one record if all its jobs and stages succeed. */
   @Test
   void aBatchThatSucceedsIsOneRecord() {
     Recorder checks = new Recorder(true);
     for (int number = 0; number < 2; number++) {
       for (int job = 0; job < 3; job++) {
-        checks.jobs.began(begin("job_start", "job:" + job), batch("q", number));
-        checks.jobs.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
-        checks.jobs.stageEnded(end("stage_completed", "stage:" + job + ".0", false));
-        checks.jobs.jobEnded(end("job_end", "job:" + job, false));
+        checks.jobs.began(checks.begin("job_start", "job:" + job), batch("q", number));
+        checks.jobs.began(checks.begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
+        checks.jobs.stageEnded(checks.end("stage_completed", "stage:" + job + ".0"), false);
+        checks.jobs.jobEnded(checks.end("job_end", "job:" + job), false);
       }
     }
     is(checks.take(), "[batch_started, batch_started]");
@@ -65,16 +73,16 @@ final class JobRecordsTest {
   @Test
   void aFailureIsRecordedFromItsBeginning() {
     Recorder checks = new Recorder(true);
-    checks.jobs.began(begin("job_start", "job:1"), batch("q", 7));
-    checks.jobs.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
+    checks.jobs.began(checks.begin("job_start", "job:1"), batch("q", 7));
+    checks.jobs.began(checks.begin("stage_submitted", "stage:1.0"), batch("q", 7));
     checks.take();
-    checks.jobs.stageEnded(end("stage_completed", "stage:1.0", true));
+    checks.jobs.stageEnded(checks.end("stage_completed", "stage:1.0"), true);
     is(checks.take(), "[stage_submitted, stage_completed]");
-    checks.jobs.jobEnded(end("job_end", "job:1", true));
+    checks.jobs.jobEnded(checks.end("job_end", "job:1"), true);
     is(checks.take(), "[job_start, job_end]");
     for (int job = 2; job < 4; job++) {
-      checks.jobs.began(begin("job_start", "job:" + job), batch("q", 7));
-      checks.jobs.jobEnded(end("job_end", "job:" + job, false));
+      checks.jobs.began(checks.begin("job_start", "job:" + job), batch("q", 7));
+      checks.jobs.jobEnded(checks.end("job_end", "job:" + job), false);
     }
     is(checks.take(), "[job_start, job_end]");
   }
@@ -84,10 +92,10 @@ final class JobRecordsTest {
   void otherJobsAreRecordedAtOnce() {
     for (boolean holdsBack : new boolean[] {true, false}) {
       Recorder checks = new Recorder(holdsBack);
-      checks.jobs.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
-      checks.jobs.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
-      checks.jobs.stageEnded(end("stage_completed", "stage:1.0", false));
-      checks.jobs.jobEnded(end("job_end", "job:1", false));
+      checks.jobs.began(checks.begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
+      checks.jobs.began(checks.begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
+      checks.jobs.stageEnded(checks.end("stage_completed", "stage:1.0"), false);
+      checks.jobs.jobEnded(checks.end("job_end", "job:1"), false);
       is(checks.take(), "[job_start, stage_submitted, stage_completed, job_end]");
     }
   }
@@ -96,7 +104,7 @@ final class JobRecordsTest {
   @Test
   void runningJobsAreRecordedAtTheEnd() {
     Recorder checks = new Recorder(true);
-    checks.jobs.began(begin("job_start", "job:1"), batch("q", 1));
+    checks.jobs.began(checks.begin("job_start", "job:1"), batch("q", 1));
     checks.jobs.flush();
     is(checks.take(), "[batch_started, job_start]");
   }

@@ -4,20 +4,25 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 import static io.sparkevents.Checks.takesAtMost;
 
+import com.sun.management.ThreadMXBean;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationRecords;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
+import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
+import io.sparkevents.queue.Subject;
 import io.sparkevents.queue.SyncBarrier;
-import io.sparkevents.sidecar.RecordWriter;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
+import java.lang.management.ManagementFactory;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
@@ -68,6 +73,11 @@ final class RecordQueueTest {
     take(queue);
   }
 
+  static RecordWriter writer(RecordQueue queue) {
+    Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
+    return new RecordWriter(settings, "app", queue, new Deadline());
+  }
+
   static String kinds(List<Record> records) {
     StringBuilder text = new StringBuilder();
     for (Record record : records) {
@@ -87,7 +97,7 @@ final class RecordQueueTest {
   @Test
   void concurrentUseLosesNoRecord() throws Exception {
     int capacity = 50;
-    RecordQueue queue = new RecordQueue(capacity);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(capacity));
     AtomicBoolean running = new AtomicBoolean(true);
     AtomicBoolean writing = new AtomicBoolean(true);
     AtomicLong offered = new AtomicLong();
@@ -159,14 +169,94 @@ final class RecordQueueTest {
     writing.set(false);
     acknowledger.join();
     is(wrong, "[]");
-    is(queue.isAcknowledgedEntirely(), true);
-    is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
+    is(queue.size(), 0);
+    is(delivered.size() - accounts.get() + queue.drops.total(), offered.get());
+  }
+
+  /**
+   * For random calls, and deaths of the sidecar, each record is acknowledged, counted as dropped, or held; each drop is
+   * reported once; and no share of the queue remains in use when all records are acknowledged.
+   */
+  @Test
+  void everyRecordIsAccountedFor() throws Exception {
+    for (int seed = 0; seed < 300; seed++) {
+      Random random = new Random(seed);
+      int capacity = 1 + random.nextInt(40);
+      RecordQueue queue = new RecordQueue(QueueConfig.of(capacity).withBytes(2_000));
+      List<Record> written = new ArrayList<>(); // by the current sidecar
+      Set<Record> acknowledged = new HashSet<>();
+      int offered = 0;
+      for (int step = 0; step < 400; step++) {
+        switch (random.nextInt(6)) {
+          case 0:
+          case 1:
+            queue.offer(random.nextInt(5) == 0 ? large(random.nextInt(5_000)) : routine());
+            offered++;
+            break;
+          case 2:
+            queue.offer(lifecycle());
+            offered++;
+            break;
+          case 3:
+            for (Record record : take(queue)) {
+              if (record.priority == Record.Priority.LIFECYCLE && random.nextInt(10) == 0) {
+                queue.dropUnwritable(record);
+              } else {
+                record.line();
+                written.add(record);
+              }
+            }
+            break;
+          case 4:
+            acknowledgeSome(queue, written, acknowledged, random.nextInt(written.size() + 1));
+            break;
+          default:
+            if (random.nextInt(10) == 0) {
+              written.clear(); // the sidecar has died
+              queue.rewind();
+            }
+        }
+        is(queue.size() <= capacity, true);
+        is(queue.usage.share() >= 0 && queue.usage.share() <= 1, true);
+      }
+      queue.finish();
+      while (queue.size() > 0 || !written.isEmpty() || !queue.drops.unreported().isEmpty()) {
+        for (Record record : take(queue)) {
+          record.line();
+          written.add(record);
+        }
+        acknowledgeSome(queue, written, acknowledged, written.size());
+      }
+      is(queue.size() + " " + queue.usage.share() + " " + queue.progress.hasStalledFor(0), "0 0.0 false");
+      long reported = 0;
+      long accounts = 0;
+      for (Record record : acknowledged) {
+        if (record instanceof DropCounters.Account) {
+          accounts++;
+          for (long count : ((DropCounters.Account) record).counts.values()) {
+            reported += count;
+          }
+        }
+      }
+      is(acknowledged.size() - accounts + queue.drops.total(), offered);
+      is(reported + " " + queue.drops.unreported(), queue.drops.total() + " {}");
+    }
+  }
+
+  /** Acknowledges the oldest of the written records. */
+  private static void acknowledgeSome(RecordQueue queue, List<Record> written, Set<Record> acknowledged, int count) {
+    if (count > 0) {
+      List<Record> oldest = written.subList(0, count);
+      queue.acknowledge(oldest.get(count - 1).seq());
+      acknowledged.addAll(oldest);
+      oldest.clear();
+    }
   }
 
   /** A full queue drops the oldest routine record first. Only lifecycle records replace lifecycle records. */
   @Test
   void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
-    RecordQueue queue = new RecordQueue(3);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(3));
     queue.offer(lifecycle());
     queue.offer(routine());
     queue.offer(routine());
@@ -175,35 +265,61 @@ final class RecordQueueTest {
     queue.offer(lifecycle()); // drops record 4
     is(queue.offer(routine()), 0); // the new record itself is dropped
     queue.offer(lifecycle()); // drops record 1
-    is(queue.dropped(), 5);
+    is(queue.drops.total(), 5);
     queue.finish();
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
+  }
+
+  /** The listener thread allocates nothing for a drop, whatever the record changes in the restore state. */
+  @Test
+  void aDropAllocatesNothing() throws Exception {
+    RecordQueue queue = new RecordQueue(QueueConfig.of(64));
+    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    int count = 20_000;
+    List<Record> records = new ArrayList<>();
+    for (int i = 0; i < 3 * count; i += 3) {
+      Subject job = new Subject();
+      Record.Change start = Record.Change.keep(job, Record.Rank.WORK);
+      records.add(new Record("start", Record.Priority.ROUTINE, start, json -> {}, 100));
+      records.add(new Record("status", Record.Priority.ROUTINE, json -> {}));
+      records.add(new Record("end", Record.Priority.ROUTINE, Record.Change.forget(job), json -> {}));
+    }
+    for (Record record : records.subList(0, 1_000)) {
+      queue.offer(record);
+    }
+    long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
+    for (int i = 1_000; i < records.size(); i++) {
+      queue.offer(records.get(i));
+    }
+    long allocated = threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before;
+    is(queue.drops.total(), records.size() - 64);
+    is(allocated / count, 0);
   }
 
   /** A full queue evicts written records before it drops unwritten records. A record that is being written is kept. */
   @Test
   void writtenRecordsAreEvictedFirst() throws Exception {
-    RecordQueue queue = new RecordQueue(2);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(2));
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(take(queue)), "r1");
     is(kinds(take(queue)), "r2"); // so record 1 is written
     queue.offer(routine());
-    is(queue.dropped(), 0);
+    is(queue.drops.total(), 0);
     queue.offer(routine()); // record 2 is being written, so record 3 is dropped
-    is(queue.dropped(), 1);
+    is(queue.drops.total(), 1);
     is(queue.size(), 2);
   }
 
   /** The writer keeps an eighth of the queue free, so that offers do not evict. */
   @Test
   void theWriterKeepsSpaceFree() throws Exception {
-    RecordQueue queue = new RecordQueue(64);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(64));
     offerRoutine(queue, 64);
     takeAll(queue);
     is(queue.size(), 56);
     queue.rewind();
-    is(queue.dropped(), 8); // the evicted records
+    is(queue.drops.total(), 8); // the evicted records
     is(takeAll(queue).size(), 57); // with the report of the drops
   }
 
@@ -216,14 +332,14 @@ final class RecordQueueTest {
   /** At the limit of bytes, large records are evicted or dropped, even if the queue has room for more records. */
   @Test
   void largeRecordsAreLimitedByBytes() throws Exception {
-    RecordQueue queue = new RecordQueue(1_024, 10_000);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(1_024).withBytes(10_000));
     for (int i = 0; i < 30; i++) {
       queue.offer(large(1_000)); // 19 such records fit into 20,000 bytes
     }
     queue.offer(routine());
-    is(queue.dropped(), 11);
+    is(queue.drops.total(), 11);
     is(queue.offer(large(50_000)), 0); // exceeds the limit alone
-    is(queue.dropped() + " " + queue.size(), "12 20");
+    is(queue.drops.total() + " " + queue.size(), "12 20");
     queue.offer(large(19_500)); // drops all other large records, because their priority is not higher
     is(queue.size(), 1);
     offerRoutine(queue, 5);
@@ -234,7 +350,7 @@ final class RecordQueueTest {
     take(queue);
     is(queue.size() < 8, true);
     queue.acknowledge(1_000);
-    long before = queue.dropped();
+    long before = queue.drops.total();
     for (int i = 0; i < 40; i++) {
       queue.offer(large(1_000));
       for (Record record : take(queue)) {
@@ -243,7 +359,7 @@ final class RecordQueueTest {
     }
     take(queue);
     is(queue.size() <= 10, true);
-    is(queue.dropped(), before);
+    is(queue.drops.total(), before);
     queue.rewind();
     is(takeAll(queue).size() > 8, true);
   }
@@ -254,7 +370,7 @@ final class RecordQueueTest {
    */
   @Test
   void aDeathCostsOnlyEvictedRecords() throws Exception {
-    RecordQueue queue = new RecordQueue(2);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(2));
     for (int i = 0; i < 4; i++) {
       queue.offer(routine());
       take(queue);
@@ -262,7 +378,7 @@ final class RecordQueueTest {
     }
     queue.acknowledge(1);
     queue.rewind();
-    is(queue.dropped(), 1); // record 2; record 1 was acknowledged, records 3 and 4 are still queued
+    is(queue.drops.total(), 1); // record 2; record 1 was acknowledged, records 3 and 4 are still queued
     queue.finish();
     is(kinds(takeAll(queue)), "r3 r4 d5");
   }
@@ -270,7 +386,7 @@ final class RecordQueueTest {
   /** Dropped records are reported immediately, later at intervals, and finally before the application's end. */
   @Test
   void dropsAreReportedAtIntervals() throws Exception {
-    RecordQueue queue = new RecordQueue(1);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(1));
     offerRoutine(queue, 3);
     List<Record> taken = takeAll(queue);
     is(kinds(taken), "r3 d4");
@@ -279,11 +395,11 @@ final class RecordQueueTest {
     is(line.contains("\"where\":\"handoff\",\"records\":{\"routine\":2}"), true);
     offerRoutine(queue, 3);
     is(kinds(takeAll(queue)), "r7");
-    queue.countDropped("elsewhere", "thing", 5);
+    queue.drops.count("elsewhere", "thing", 5);
     queue.finish();
     is(kinds(takeAll(queue)), "d8 d9");
-    is(queue.dropped(), 9);
-    is(queue.unreported(), "{}");
+    is(queue.drops.total(), 9);
+    is(queue.drops.unreported(), "{}");
   }
 
   /** A report of dropped records is resent if its sidecar dies. */
@@ -296,7 +412,7 @@ final class RecordQueueTest {
 
   /** Returns a queue whose record 2 and whose account of the dropped record 1 are sent and not acknowledged. */
   private static RecordQueue withSentAccount() throws Exception {
-    RecordQueue queue = new RecordQueue(1);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(1));
     queue.offer(routine());
     queue.offer(routine());
     is(kinds(takeAll(queue)), "r2 d3");
@@ -309,13 +425,13 @@ final class RecordQueueTest {
     RecordQueue queue = withSentAccount();
     queue.rewind();
     queue.close();
-    is(queue.unreported(), "{routine=2}");
+    is(queue.drops.unreported(), "{routine=2}");
   }
 
   /** A record whose size cannot be computed stays in the queue. */
   @Test
   void aRecordWithoutASizeStaysInTheQueue() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     AtomicBoolean fails = new AtomicBoolean();
     queue.offer(
         new Record("heavy", Record.Priority.ROUTINE, json -> {}) {
@@ -341,18 +457,18 @@ final class RecordQueueTest {
   void aSentAccountIsUnreportedAfterClose() throws Exception {
     RecordQueue queue = withSentAccount();
     queue.close();
-    is(queue.unreported(), "{routine=1, unconfirmed=1}");
+    is(queue.drops.unreported(), "{routine=1, unconfirmed=1}");
   }
 
   /** A wake-up before the wait is not lost, and each kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
-    queue.wakeWriter();
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
+    queue.writer.wake();
     takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
-    Checks.Work loss = () -> queue.countDropped("elsewhere", "thing", 1);
+    Checks.Work loss = () -> queue.drops.count("elsewhere", "thing", 1);
     Checks.Work record = () -> queue.offer(routine());
-    for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, record, loss, queue::finish)) {
+    for (Checks.Work wake : Arrays.<Checks.Work>asList(queue.writer::wake, record, loss, queue::finish)) {
       Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
       while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
         Thread.yield();
@@ -365,7 +481,7 @@ final class RecordQueueTest {
   /** close() releases every waiting thread. */
   @Test
   void closeReleasesAll() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     SyncBarrier barrier = new SyncBarrier(Settings.read(new SparkConf(false), Collections.emptyMap()), queue, () -> false);
     long seq = queue.offer(routine());
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
@@ -376,49 +492,49 @@ final class RecordQueueTest {
     takesAtMost(30_000, other::join);
     is(wrong, "[]");
     is(queue.offer(routine()), 0);
-    is(queue.unreported(), "{routine=2}");
+    is(queue.drops.unreported(), "{routine=2}");
   }
 
   /** A record after the application's end does not count as lost, unless the queue was already closed. */
   @Test
   void recordsAfterTheEndAreNotCounted() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)), "l1");
     queue.acknowledge(1);
     queue.close();
     is(queue.offer(routine()), 0);
-    is(queue.dropped() + " " + queue.unreported(), "0 {}");
-    RecordQueue abandoned = new RecordQueue(10);
+    is(queue.drops.total() + " " + queue.drops.unreported(), "0 {}");
+    RecordQueue abandoned = new RecordQueue(QueueConfig.of(10));
     abandoned.close();
     abandoned.offer(lifecycle());
     abandoned.finish();
-    is(abandoned.unreported(), "{lifecycle=1}");
+    is(abandoned.drops.unreported(), "{lifecycle=1}");
   }
 
   /** Records after the application's end are rejected, so they need no further sidecar. */
   @Test
   void recordsAfterTheEndAreRejected() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(lifecycle());
     queue.finish();
     is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // the writer then sends the goodbye message
     is(queue.offer(ApplicationRecords.jvmShutdown()), 0);
     queue.acknowledge(1);
-    is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
+    is(queue.size() + " " + queue.drops.total(), "0 0");
   }
 
   /** If an evicted report of drops is lost with its sidecar, all counts of the report are reported again. */
   @Test
   void anEvictedAccountIsReportedAgain() throws Exception {
-    RecordQueue queue = new RecordQueue(1);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(1));
     offerRoutine(queue, 6);
     is(kinds(takeAll(queue)), "r6 d7"); // record 7 reports five drops and evicts record 6
     queue.offer(routine()); // evicts record 7, too
     is(kinds(takeAll(queue)), "r8");
     queue.rewind();
-    is(queue.dropped(), 6);
+    is(queue.drops.total(), 6);
     queue.finish();
     is(kinds(take(queue)), "r8");
     is(counts(take(queue).get(0)), "sidecar {routine=1}");
@@ -447,7 +563,7 @@ final class RecordQueueTest {
   /** When a sidecar dies, all its evicted records are counted. */
   @Test
   void allEvictedRecordsAreCounted() throws Exception {
-    RecordQueue queue = new RecordQueue(2);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(2));
     for (int i = 0; i < 3; i++) {
       queue.offer(lifecycle());
     }
@@ -455,68 +571,98 @@ final class RecordQueueTest {
     sendEach(queue, 3_000);
     queue.rewind();
     // One record was dropped because the queue was full. The two queued records are resent.
-    is(queue.dropped(), 1 + 2 + 3_000 - 2);
+    is(queue.drops.total(), 1 + 2 + 3_000 - 2);
     queue.close();
-    is(queue.unreported(), "{lifecycle=3, routine=3000}");
+    is(queue.drops.unreported(), "{lifecycle=3, routine=3000}");
   }
 
   /** Acknowledged records are not counted as lost, even if they were evicted. */
   @Test
   void acknowledgedRecordsAreNotCounted() throws Exception {
-    RecordQueue queue = new RecordQueue(2);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(2));
     sendEach(queue, 3_000);
     queue.acknowledge(2_990);
     queue.rewind();
-    is(queue.dropped(), 8);
+    is(queue.drops.total(), 8);
   }
 
   /** A sidecar is stalled if it reads nothing while a record is queued. The timeout restarts with a new sidecar. */
   @Test
   void aStallNeedsAnUnreadRecord() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
-    is(queue.hasStalledFor(0), false);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
+    is(queue.progress.hasStalledFor(0), false);
     queue.offer(routine());
-    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
+    is(queue.progress.hasStalledFor(0) + " " + queue.progress.hasStalledFor(600_000), "true false");
     take(queue);
-    is(queue.hasStalledFor(0), true); // the record is written, but not read
-    queue.read(1);
-    is(queue.hasStalledFor(0), false); // no stall: the record is read, and a reporter may be unavailable
+    is(queue.progress.hasStalledFor(0), true); // the record is written, but not read
+    queue.progress.read(1);
+    is(queue.progress.hasStalledFor(0), false); // no stall: the record is read, and a reporter may be unavailable
     queue.rewind();
-    is(queue.hasStalledFor(0), true);
+    is(queue.progress.hasStalledFor(0), true);
     take(queue);
     queue.acknowledge(1);
-    is(queue.hasStalledFor(0), false);
+    is(queue.progress.hasStalledFor(0), false);
   }
 
   /** The sidecar does not count as stalled when it receives a report of drops after a long idle time. */
   @Test
   void aReportAfterAnIdleTimeIsNoStall() throws Exception {
     AtomicLong clock = new AtomicLong();
-    RecordQueue queue = new RecordQueue(10, 1_000_000, clock::get);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10).withClock(clock::get));
     queue.offer(routine());
     takeAll(queue);
-    queue.read(1);
+    queue.progress.read(1);
     clock.addAndGet(TimeUnit.MINUTES.toNanos(10));
-    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
+    queue.drops.count(DropCounters.LISTENER_QUEUE, "event", 1);
     is(kinds(takeAll(queue)), "d2");
-    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(1), "true false");
+    is(queue.progress.hasStalledFor(0) + " " + queue.progress.hasStalledFor(1), "true false");
+  }
+
+  /** A sidecar that reads none of its records is stalled, even if they were evicted. */
+  @Test
+  void evictedRecordsCountAsUnread() throws Exception {
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10).withBytes(100));
+    queue.offer(large(150));
+    for (Record record : take(queue)) {
+      record.line();
+    }
+    take(queue);
+    is(queue.size() + " " + queue.progress.hasStalledFor(0), "0 true");
+    queue.progress.read(1);
+    is(queue.progress.hasStalledFor(0), false);
+    queue.rewind();
+    is(queue.progress.hasStalledFor(0), false); // the new sidecar receives no record
+  }
+
+  /** The used share grows to 1 when records are dropped, whatever the number of records in flight. */
+  @Test
+  void theUsageTellsHowNearADropIs() throws Exception {
+    RecordQueue queue = new RecordQueue(QueueConfig.of(64).withBytes(1_000));
+    offerRoutine(queue, 64);
+    is(queue.usage.share() + " " + queue.drops.total(), "1.0 0");
+    takeAll(queue);
+    is(queue.usage.share() + " " + queue.usage.unacknowledged(), "0.0 56");
+    offerRoutine(queue, 48);
+    is(queue.usage.share() + " " + queue.usage.unacknowledged(), "0.75 16");
+    queue.offer(large(1_892)); // 1,900 of 2,000 bytes
+    is(queue.usage.share() + " " + queue.usage.wasNearlyFull() + " " + queue.drops.total(), "0.95 true 0");
   }
 
   /** An unwritable record leaves the queue, and a report of the loss follows immediately. */
   @Test
   void anUnwritableRecordIsReported() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
-    RecordWriter writer = new RecordWriter(queue, new Deadline());
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
+    RecordWriter writer = writer(queue);
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     writer.next(lines, 0);
-    is(lines.size() + " " + queue.size() + " " + queue.hasStalledFor(0), "0 0 false");
+    is(lines.size() + " " + queue.size() + " " + queue.progress.hasStalledFor(0), "0 0 false");
     takesAtMost(30_000, () -> writer.next(lines, 60_000));
     is(lines.toString("UTF-8").replaceAll("\"at\":\\d+,", ""),
         "{\"seq\":2,\"kind\":\"dropped\",\"where\":\"unwritable\",\"records\":{\"bad\":1}}\n");
-    is(queue.dropped() + " " + queue.size() + " " + queue.unreported(), "1 1 {}");
+    is(queue.drops.total() + " " + queue.size() + " " + queue.drops.unreported(), "1 1 {}");
     queue.acknowledge(2);
-    is(queue.isAcknowledgedEntirely(), true);
+    is(queue.size(), 0);
     // With the type sync, Spark may wait for the second record's number, so its report is not delayed either.
     long seq = queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     writer.next(lines, 0);
@@ -527,12 +673,12 @@ final class RecordQueueTest {
   /** Drops can be reported before the next record, for example before the end of the application. */
   @Test
   void dropsAreReportedBeforeTheNextRecord() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.reportDrops(); // nothing to report
-    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 1);
+    queue.drops.count(DropCounters.LISTENER_QUEUE, "event", 1);
     is(kinds(takeAll(queue)), "d1");
-    queue.countDropped(DropCounters.LISTENER_QUEUE, "event", 2);
-    queue.countDropped(DropCounters.UNWRITABLE, "event", 3);
+    queue.drops.count(DropCounters.LISTENER_QUEUE, "event", 2);
+    queue.drops.count(DropCounters.UNWRITABLE, "event", 3);
     queue.reportDrops();
     queue.offer(lifecycle());
     is(kinds(takeAll(queue)), "d2 d3 l4");
@@ -541,15 +687,16 @@ final class RecordQueueTest {
   /** A job whose end cannot be written is not restored as a running job. */
   @Test
   void anUnwritableEndEndsItsSubject() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
-    RecordWriter writer = new RecordWriter(queue, new Deadline());
-    queue.offer(new Record("start", Record.Priority.LIFECYCLE, Record.Change.keep("job", Record.Rank.WORK), json -> {}));
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
+    RecordWriter writer = writer(queue);
+    Subject job = new Subject();
+    queue.offer(new Record("start", Record.Priority.LIFECYCLE, Record.Change.keep(job, Record.Rank.WORK), json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     writer.next(lines, 0);
     queue.acknowledge(1);
     is(queue.rewind().size(), 1);
     Record.Body unwritable = json -> { throw new StackOverflowError(); };
-    queue.offer(new Record("end", Record.Priority.LIFECYCLE, Record.Change.forget("job"), unwritable));
+    queue.offer(new Record("end", Record.Priority.LIFECYCLE, Record.Change.forget(job), unwritable));
     writer.next(lines, 0);
     is(queue.rewind().size(), 0);
   }
@@ -557,14 +704,14 @@ final class RecordQueueTest {
   /** Only unwritten records make a queue nearly full, because written records can be evicted. */
   @Test
   void theQueueNotesOnceThatItWasNearlyFull() throws Exception {
-    RecordQueue queue = new RecordQueue(20);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(20));
     offerRoutine(queue, 17);
     takeAll(queue);
     offerRoutine(queue, 17);
-    is(queue.wasNearlyFull(), false);
+    is(queue.usage.wasNearlyFull(), false);
     queue.offer(lifecycle());
-    is(queue.wasNearlyFull(), true);
+    is(queue.usage.wasNearlyFull(), true);
     takeAll(queue);
-    is(queue.wasNearlyFull() + " " + queue.dropped(), "true 0");
+    is(queue.usage.wasNearlyFull() + " " + queue.drops.total(), "true 0");
   }
 }

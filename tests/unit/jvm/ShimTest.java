@@ -7,9 +7,12 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationTotals;
 import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.RunningWork;
+import io.sparkevents.listener.StageAttempt;
 import io.sparkevents.listener.Stages;
+import io.sparkevents.listener.TaskFailures;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Record;
 import io.sparkevents.sidecar.Interpreter;
@@ -41,7 +44,7 @@ final class ShimTest {
     final Stages stages = new Stages(records::add);
 
     void submitted(int stage, int tasks) {
-      stages.submitted(new Stages.Attempt(stage, 0, "stage", tasks, 1, new String[0], true));
+      stages.submitted(new StageAttempt(stage, 0, "stage", tasks, 1, new String[0], true));
     }
 
     void started(int stage, int index, long time) {
@@ -72,7 +75,7 @@ final class ShimTest {
     JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
     for (int stage = 1; stage <= 2; stage++) {
       checks.stages.submitted(
-          new Stages.Attempt(stage, 0, "stage", 2, 1, JobProperties.select(new Properties()), true));
+          new StageAttempt(stage, 0, "stage", 2, 1, JobProperties.select(new Properties()), true));
     }
     ApplicationTotals totals = new ApplicationTotals(new SparkConf(false), 0, checks.stages);
     RunningWork work = new RunningWork(checks.stages, properties, totals);
@@ -105,7 +108,7 @@ final class ShimTest {
     checks.started(1, 2, 23); // unknown task
     checks.stages.taskStarted(1, 1, 0, 24); // unknown attempt
     is(checks.take(), "");
-    is(checks.stages.completed(1, 0, 25).failedTasks, 0);
+    is(checks.stages.completed(1, 0, 25).tasks.failed(), 0);
   }
 
   /** A stage attempt keeps the last task exceptions and the owner of missing shuffle output. */
@@ -119,12 +122,12 @@ final class ShimTest {
     failed(checks, 1, failure("row 17")); // unknown attempt
     failed(checks, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
     failed(checks, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
-    Stages.Attempt attempt = checks.stages.completed(1, 0, 3);
-    is(attempt.trace("row 0"), null);
-    is(attempt.trace("row 1"), "a.B: row 1");
-    is(attempt.trace("row 16"), "a.B: row 16");
-    is(attempt.trace("row 17"), null);
-    is(attempt.lostExecutor() + " on " + attempt.lostHost(), "2 on host-2");
+    TaskFailures failures = checks.stages.completed(1, 0, 3).failures;
+    is(failures.trace("row 0"), null);
+    is(failures.trace("row 1"), "a.B: row 1");
+    is(failures.trace("row 16"), "a.B: row 16");
+    is(failures.trace("row 17"), null);
+    is(failures.lostExecutor() + " on " + failures.lostHost(), "2 on host-2");
   }
 
   private static void failed(Recorder checks, int attempt, TaskEndReason reason) {
@@ -260,7 +263,7 @@ final class ShimTest {
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
         Files.writeString(file, text);
         is(settings(environment, type, of).waitsForAny, false);
-        is(settings(environment, type, of).all().iterator().next().value, of); // the sidecar gets the value as written
+        is(settings(environment, type, of).given.all().iterator().next().value, of); // the sidecar gets the value as written
       }
       Files.writeString(file, "async-queued\n\n");
       is(settings(environment, type, of).waitsForAny, true);
@@ -297,7 +300,7 @@ final class ShimTest {
     SparkConf conf = new SparkConf(false).set("spark.events.shutdown.timeout", "2s");
     Map<String, String> given = Collections.singletonMap("events.shutdown.timeout", "3s");
     Settings settings = new Settings(conf, Collections.emptyMap(), given);
-    is(settings.shutdownTimeoutMillis + " " + settings.all().size(), "3000 1");
+    is(settings.shutdownTimeoutMillis + " " + settings.given.all().size(), "3000 1");
   }
 
   /** Every setting that the shim needs may be a reference. */
@@ -425,14 +428,14 @@ final class ShimTest {
     EventsListener listener = new EventsListener(conf, destination);
     List<String> logged =
         Checks.logged(
-            EventsListener.class,
+            RecordSink.class,
             () -> {
               listener.onJobStart(null);
               listener.onTaskStart(null);
               listener.onTaskEnd(null);
               listener.onOtherEvent(null);
             });
-    is(destination.queue.dropped() + " " + destination.queue.unreported(), "4 {event=4}");
+    is(destination.queue.drops.total() + " " + destination.queue.drops.unreported(), "4 {event=4}");
     is(logged.size() + " " + logged.get(0).startsWith("ERROR spark-events: cannot record a Spark event"), "1 true");
     List<Record> accounts = destination.take();
     String line = new String(accounts.get(0).line(), "UTF-8");

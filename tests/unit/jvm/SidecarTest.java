@@ -4,18 +4,18 @@ import static io.sparkevents.Checks.is;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
-import io.sparkevents.sidecar.DriverLog;
 import io.sparkevents.sidecar.Interpreter;
-import io.sparkevents.sidecar.RecordWriter;
 import io.sparkevents.sidecar.Sidecar;
-import io.sparkevents.sidecar.SidecarMessages;
 import io.sparkevents.sidecar.SidecarProcess;
 import io.sparkevents.sidecar.StallMonitor;
+import io.sparkevents.wire.DriverLog;
+import io.sparkevents.wire.MessageReader;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -44,7 +44,7 @@ final class SidecarTest {
           + "echo '{\"kind\":\"ready\"}'\n"
           + "while read -r line; do\n"
           + "  echo \"$line\" >> \"$0.diary\"\n"
-          + "  echo '{\"kind\":\"ack\",\"through\":1000000,\"sequence\":1}'\n"
+          + "  echo '{\"kind\":\"ack\",\"seq\":1000000,\"sequence\":1}'\n"
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
@@ -56,7 +56,7 @@ final class SidecarTest {
           + "while read -r line; do\n"
           + "  sleep 0.25\n"
           + "  seq=\"${line#*\\\"seq\\\":}\"\n"
-          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
+          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"seq\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
           + "done\n";
 
   /** Script that reads every record and acknowledges no record. */
@@ -107,7 +107,7 @@ final class SidecarTest {
           "if [ $(wc -l < \"$0.diary\") -eq 1 ]; then\n"
               + "  read -r line\n"
               + "  yes x | head -n 2000\n"
-              + "  echo '{\"kind\":\"ack\",\"through\":1,\"sequence\":1}'\n"
+              + "  echo '{\"kind\":\"ack\",\"seq\":1,\"sequence\":1}'\n"
               + "  echo exiting >> \"$0.diary\"\n"
               + "  exit 9\n"
               + "fi\n"
@@ -119,7 +119,7 @@ final class SidecarTest {
     withDouble(
         HASTY,
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           queue.offer(new Record("first", Record.Priority.ROUTINE, json -> {}));
@@ -129,7 +129,7 @@ final class SidecarTest {
           List<String> lines = await(script, "second");
           is(lines.size() + " " + lines.subList(0, 3), "4 [start, exiting, start]");
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.dropped(), "1 0");
+          is(sidecar.restarts() + " " + queue.drops.total(), "1 0");
         });
   }
 
@@ -138,7 +138,7 @@ final class SidecarTest {
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -157,7 +157,7 @@ final class SidecarTest {
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unreported() + " " + queue.dropped(), "1 {} 0");
+          is(sidecar.restarts() + " " + queue.drops.unreported() + " " + queue.drops.total(), "1 {} 0");
         });
   }
 
@@ -173,7 +173,7 @@ final class SidecarTest {
   /** An unexpected error before the first sidecar is ready is final, and a waiting thread receives the error. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
-    RecordQueue queue = new RecordQueue(100);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(100));
     SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
     // The null candidate provokes an unexpected exception.
     Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
@@ -189,7 +189,7 @@ final class SidecarTest {
     withDouble(
         "#!/bin/sh\nexit 255\n",
         script -> {
-          Sidecar sidecar = sidecar(new RecordQueue(1), new SparkConf(false).set("spark.events.python", script.toString()));
+          Sidecar sidecar = sidecar(new RecordQueue(QueueConfig.of(1)), new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           String failure = sidecar.awaitStarted();
           is(failure.contains("exit code 255") + " " + failure.contains("signal"), "true false");
@@ -203,7 +203,7 @@ final class SidecarTest {
     withDouble(
         DYING,
         script -> {
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
           sidecar.start();
@@ -241,7 +241,7 @@ final class SidecarTest {
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
         () -> {
-          StallMonitor monitor = new StallMonitor(new RecordQueue(1), 1_000);
+          StallMonitor monitor = new StallMonitor(new RecordQueue(QueueConfig.of(1)), 1_000);
           monitor.start();
           monitor.stop();
         });
@@ -250,20 +250,20 @@ final class SidecarTest {
   /** An error while a record is written loses only this record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
-    RecordQueue queue = new RecordQueue(100);
-    RecordWriter feed = new RecordWriter(queue, new Deadline());
+    RecordQueue queue = new RecordQueue(QueueConfig.of(100));
+    RecordWriter feed = RecordQueueTest.writer(queue);
     queue.offer(new Record("bad", Record.Priority.ROUTINE, json -> { throw new StackOverflowError(); }));
     queue.offer(new Record("good", Record.Priority.ROUTINE, json -> {}));
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     feed.next(lines, 0);
-    is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.dropped(), "true 1");
+    is(lines.toString("UTF-8").contains("\"good\"") + " " + queue.drops.total(), "true 1");
   }
 
   /** A sidecar that reads nothing while records are queued is killed once, and the kill is logged. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     StallMonitor monitor = new StallMonitor(queue, 60);
     List<String> logged =
         Checks.logged(
@@ -287,7 +287,7 @@ final class SidecarTest {
   @Test
   void theMonitorContinuesAfterAnError() throws Exception {
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(RecordQueueTest.routine());
     StallMonitor monitor = new StallMonitor(queue, 60);
     List<String> logged =
@@ -313,7 +313,7 @@ final class SidecarTest {
   void aPauseOfTheDriverIsNoStall() {
     AtomicLong clock = new AtomicLong();
     Semaphore kills = new Semaphore(0);
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     StallMonitor monitor = new StallMonitor(queue, 0, clock::get); // the period is 1 ms
     monitor.watch(kills::release);
     queue.offer(RecordQueueTest.routine());
@@ -328,25 +328,25 @@ final class SidecarTest {
   /** A message that the shim cannot read is logged once, and later messages are handled. */
   @Test
   void anUnreadableMessageIsLoggedOnce() throws Exception {
-    RecordQueue queue = new RecordQueue(10);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(10));
     queue.offer(RecordQueueTest.routine());
     RecordQueueTest.takeAll(queue);
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
     SyncBarrier barrier = new SyncBarrier(settings, queue, () -> false);
-    SidecarMessages messages = new SidecarMessages(queue, barrier, new Statistics(), new DriverLog());
+    MessageReader messages = new MessageReader(queue, barrier, new Statistics(), new DriverLog());
     List<String> logged =
         Checks.logged(
-            Sidecar.class,
+            MessageReader.class,
             () -> {
-              messages.receive(message("ack", "through", "one"));
+              messages.receive(message("ack", "seq", "one"));
               messages.receive(message("stats", "reporters", 1));
-              messages.receive(message("unknown", "through", 1));
-              messages.receive(message("ack", "through", 1));
+              messages.receive(message("unknown", "seq", 1));
+              messages.receive(message("ack", "seq", 1));
             });
-    is(logged.size() + " " + queue.isAcknowledgedEntirely() + " " + messages.nextSequence(), "1 true 7");
+    is(logged.size() + " " + queue.size() + " " + messages.nextSequence(), "1 0 7");
     is(barrier.isAnswered(1), true);
-    is(logged.get(0).startsWith("WARN spark-events: cannot read a message of the sidecar"), true);
-    is(logged.get(0).contains("through=one"), true);
+    is(logged.get(0).startsWith("WARN spark-events: cannot read a message from Python"), true);
+    is(logged.get(0).contains("seq=one"), true);
   }
 
   private static Map<String, Object> message(String kind, String key, Object value) {
@@ -364,13 +364,13 @@ final class SidecarTest {
         DOUBLE.replace("read hello\n", "read hello\nsleep 2\n"),
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.sidecar.stall-timeout", "1s"));
           sidecar.start();
           queue.offer(RecordQueueTest.lifecycle());
           await(script, "lifecycle");
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.dropped(), "0 0");
+          is(sidecar.restarts() + " " + queue.drops.total(), "0 0");
         });
   }
 
@@ -386,7 +386,7 @@ final class SidecarTest {
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
           conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
-          RecordQueue queue = new RecordQueue(100);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(100));
           Sidecar sidecar = sidecar(queue, conf);
           sidecar.start();
           is(sidecar.awaitStarted(), null);
@@ -396,7 +396,7 @@ final class SidecarTest {
           }
           queue.offer(RecordQueueTest.routine());
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+          is(sidecar.restarts() + " " + queue.drops.unreported(), "1 {routine=1, unconfirmed=1}");
         });
   }
 
@@ -417,7 +417,7 @@ final class SidecarTest {
         script -> {
           List<ProcessHandle> before = ProcessHandle.current().descendants().collect(Collectors.toList());
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          RecordQueue queue = new RecordQueue(1_000);
+          RecordQueue queue = new RecordQueue(QueueConfig.of(1_000));
           Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "500ms"));
           sidecar.start();
           is(sidecar.awaitStarted(), null);

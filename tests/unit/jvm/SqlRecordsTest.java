@@ -108,7 +108,7 @@ final class SqlRecordsTest {
     listener.onOtherEvent(new QueryTerminatedEvent(run, run, Option.empty(), Option.empty()));
     listener.onOtherEvent(new SparkListenerEvent() {});
     destination.take().forEach(record -> recorded.add(record.kind));
-    is(recorded + " " + destination.queue.dropped(), "[sql_execution_start, query_terminated] 0");
+    is(recorded + " " + destination.queue.drops.total(), "[sql_execution_start, query_terminated] 0");
   }
 
   /** The start of a micro-batch's executions causes no record. */

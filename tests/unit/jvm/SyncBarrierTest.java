@@ -4,6 +4,7 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 
 import io.sparkevents.config.Settings;
+import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
@@ -21,7 +22,7 @@ final class SyncBarrierTest {
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
     conf.set("spark.events.shutdown.timeout", "6s");
-    RecordQueue queue = new RecordQueue(100);
+    RecordQueue queue = new RecordQueue(QueueConfig.of(100));
     SyncBarrier gate = new SyncBarrier(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
     AtomicBoolean running = new AtomicBoolean(true);
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
@@ -44,7 +45,7 @@ final class SyncBarrierTest {
     }
     running.set(false);
     reporter.join();
-    is(queue.dropped() + " " + wrong, "0 []");
+    is(queue.drops.total() + " " + wrong, "0 []");
     // Waiting for each record would take at least ten seconds; the shares of the time limit add up to 4.5 s.
     is(gate.spentAtTheEndMillis() < 9_000, true);
   }

@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import io.sparkevents.metrics.Metrics;
 import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Connections;
 import java.util.Collections;
 import java.util.Map;
 import org.apache.spark.SparkContext;
@@ -38,7 +39,7 @@ public final class EventsPlugin implements SparkPlugin {
     /** Called before Spark starts the listener bus, so that the listener misses no event, not even ApplicationStart. */
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
-      connection = Connection.open(plugin.conf());
+      connection = Connections.open(plugin.conf());
       if (connection != null) {
         try {
           context.addSparkListener(new EventsListener(plugin.conf(), connection));

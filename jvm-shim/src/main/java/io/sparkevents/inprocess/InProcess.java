@@ -2,21 +2,20 @@ package io.sparkevents.inprocess;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
-import io.sparkevents.EventsListener;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
 import io.sparkevents.listener.Marker;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
-import io.sparkevents.listener.StreamingRecords;
+import io.sparkevents.listener.RecordingListener;
 import io.sparkevents.metrics.Statistics;
 import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
-import io.sparkevents.sidecar.DriverLog;
-import io.sparkevents.sidecar.RecordWriter;
-import io.sparkevents.sidecar.SidecarMessages;
+import io.sparkevents.wire.DriverLog;
+import io.sparkevents.wire.MessageReader;
+import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -48,10 +47,10 @@ public final class InProcess extends RecordSink {
 
   private final SparkContext context;
   private final DriverLog events = new DriverLog();
-  private final SidecarMessages answers;
+  private final MessageReader answers;
   private final Deadline deadline = new Deadline();
   private final RecordWriter feed;
-  private final EventsListener listener;
+  private final RecordingListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
   /**
@@ -67,9 +66,9 @@ public final class InProcess extends RecordSink {
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
     super(settings);
     this.context = context;
-    answers = new SidecarMessages(queue, barrier, new Statistics(), events);
-    feed = new RecordWriter(queue, deadline);
-    listener = new EventsListener(conf, this);
+    answers = new MessageReader(queue, barrier, new Statistics(), events);
+    feed = new RecordWriter(settings, context.appName(), queue, deadline);
+    listener = new RecordingListener(conf, this);
   }
 
   /**
@@ -84,14 +83,14 @@ public final class InProcess extends RecordSink {
     SparkConf conf = context.conf();
     Map<String, String> given = Record.JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
     Settings settings = new Settings(conf, System.getenv(), given);
-    if (settings.problem != null) {
-      throw new IllegalStateException(settings.problem);
+    if (settings.given.problem != null) {
+      throw new IllegalStateException(settings.given.problem);
     }
     InProcess made = new InProcess(context, conf, settings);
     made.queue.know(made.listener.application(context));
     for (JsonNode query : asked.path("queries")) {
       String name = query.path("name").textValue();
-      made.queue.know(StreamingRecords.running(query.path("id").asText(), query.path("run_id").asText(), name));
+      made.queue.know(made.listener.query(query.path("id").asText(), query.path("run_id").asText(), name));
     }
     return made;
   }
@@ -116,7 +115,7 @@ public final class InProcess extends RecordSink {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(feed.hello(settings, context.appName(), answers.nextSequence(), Collections.emptyMap(), ""));
+      lines.write(feed.hello(answers.nextSequence(), Collections.emptyMap(), ""));
       feed.restore(lines);
       return lines.toByteArray();
     }

@@ -1,6 +1,7 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.TreeSet;
@@ -26,6 +27,7 @@ public final class ApplicationRecords {
   private final String[] pyFiles;
   private final Set<String> namespaces = new TreeSet<>();
   private final Links links;
+  private final Subject application = new Subject();
 
   public ApplicationRecords(SparkConf conf, Redaction redaction) {
     this.redaction = redaction;
@@ -72,7 +74,7 @@ public final class ApplicationRecords {
     return new Record(
         "application_start",
         Record.Priority.LIFECYCLE,
-        Record.Change.keep("application", Record.Rank.APPLICATION),
+        Record.Change.keep(application, Record.Rank.APPLICATION),
         json -> {
           Record.write(json, "app_id", id, "app_name", redaction.redact("spark.app.name", name), "attempt_id", attempt);
           Record.write(json, "user", user, "time", time, "host", host);

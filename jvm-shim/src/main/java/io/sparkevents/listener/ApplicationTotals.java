@@ -118,9 +118,9 @@ public final class ApplicationTotals {
     TaskTotals all = new TaskTotals();
     all.addAll(ended);
     long open = 0;
-    for (Stages.Attempt attempt : stages.attempts()) {
+    for (StageAttempt attempt : stages.attempts()) {
       all.addAll(attempt.totals);
-      open += attempt.openMillis(time);
+      open += attempt.tasks.openMillis(time);
     }
     Map<String, Object> sums = all.sums();
     long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};

@@ -58,7 +58,7 @@ public final class Inspection extends BusEvent {
     return new Record(
         "inspection",
         Record.Priority.LIFECYCLE,
-        Record.Change.keep("inspection", Record.Rank.RUN),
+        Record.Change.keep(running.inspection, Record.Rank.RUN),
         json -> {
           Record.write(json, "asked", asked, "overdue", overdue, "queries", queries, "jobs", jobs);
           work.writeTo(json);

@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Properties;
@@ -21,18 +22,24 @@ import scala.Product;
  * immediately before the end record. Used by the listener thread only.
  */
 public final class JobRecords {
-  /** Maximum number of jobs and stages, and maximum number of queries. */
+  /** Maximum number of jobs and stages, and of queries; exceeded only if Spark dropped many end events. */
   private static final int LIMIT = 2_000;
   /** Maximum number of stage ids in the start record of a job. */
   private static final int MOST_STAGES = 1_000;
 
+  private static final class Batch {
+    final Subject subject = new Subject();
+    String id;
+  }
+
   private final Consumer<Record> sink;
   private final boolean holdsBack;
   private final JobProperties properties;
-  /** Start records of the running jobs and stages. */
-  private final Map<String, Record> held = new BoundedMap<>(LIMIT);
+  private final Map<Integer, Subject> running = new BoundedMap<>(LIMIT);
+  /** Start records of the running jobs and stages that are held back. */
+  private final Map<Subject, Record> held = new BoundedMap<>(LIMIT);
   /** Last recorded batch of each query. */
-  private final Map<String, String> batches = new BoundedMap<>(LIMIT);
+  private final Map<String, Batch> batches = new BoundedMap<>(LIMIT);
   private boolean lastJobFailed;
 
   public JobRecords(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
@@ -47,10 +54,12 @@ public final class JobRecords {
     int job = event.jobId();
     long time = event.time();
     int[] stages = stages(event);
+    Subject subject = new Subject();
+    running.put(job, subject);
     return new Record(
         "job_start",
         Record.Priority.ROUTINE,
-        Record.Change.keep("job:" + job, Record.Rank.WORK),
+        Record.Change.keep(subject, Record.Rank.WORK),
         json -> {
           Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected));
           Record.write(json, "stages", stages);
@@ -74,12 +83,13 @@ public final class JobRecords {
     return Arrays.copyOf(ids, count);
   }
 
-  public Record endRecord(SparkListenerJobEnd event) {
-    Throwable failure = failure(event.jobResult());
+  /** @param failure the job's exception; null if the job succeeded */
+  public Record endRecord(SparkListenerJobEnd event, Throwable failure) {
+    Subject subject = running.remove(event.jobId());
     return new Record(
         "job_end",
         failure == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
-        Record.Change.forget("job:" + event.jobId()),
+        subject == null ? null : Record.Change.forget(subject),
         json -> {
           Record.write(json, "job_id", event.jobId(), "time", event.time());
           if (failure == null) {
@@ -92,10 +102,11 @@ public final class JobRecords {
   }
 
   /**
-   * Returns the exception of a failed job. JobFailed is not public, but it is a case class whose only element is the
-   * exception.
+   * Returns the exception of a failed job; null if the job succeeded. JobFailed is not public, but it is a case class
+   * whose only element is the exception.
    */
-  private static Throwable failure(JobResult result) {
+  public static Throwable failure(SparkListenerJobEnd event) {
+    JobResult result = event.jobResult();
     boolean mayHaveOne = result instanceof Product && ((Product) result).productArity() == 1;
     Object exception = mayHaveOne ? ((Product) result).productElement(0) : null;
     return exception instanceof Throwable ? (Throwable) exception : null;
@@ -112,58 +123,52 @@ public final class JobRecords {
       sink.accept(record);
       return;
     }
-    held.put(record.change.subject, record);
+    held.put(record.subject, record);
     String query = local.getProperty(JobProperties.QUERY);
-    String batch = local.getProperty(JobProperties.BATCH);
-    if (batch != null && !batch.equals(batches.put(query, batch))) {
+    String id = local.getProperty(JobProperties.BATCH);
+    Batch batch = batches.computeIfAbsent(query, first -> new Batch());
+    if (id != null && !id.equals(batch.id)) {
+      batch.id = id;
       String[] selected = JobProperties.select(local);
       sink.accept(
           new Record(
               "batch_started",
               Record.Priority.ROUTINE,
-              Record.Change.keep("batch:" + query, Record.Rank.WORK),
+              Record.Change.keep(batch.subject, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected))));
     }
   }
 
   /** Handles the completion of a stage attempt. */
-  public void stageEnded(Record end) {
-    ended(end, false);
+  public void stageEnded(Record end, boolean failed) {
+    ended(end, failed);
   }
 
   /**
    * Handles the completion of a job. The first success after a failed job is sent too, because after it, the failure no
    * longer explains why the application ended.
    */
-  public void jobEnded(Record end) {
-    if (ended(end, lastJobFailed)) {
-      lastJobFailed = failed(end);
+  public void jobEnded(Record end, boolean failed) {
+    if (ended(end, failed || lastJobFailed)) {
+      lastJobFailed = failed;
     }
   }
 
-  /**
-   * Sends the records of a job or stage, unless they were held back and the work succeeded; returns whether it sent
-   * them.
-   */
+  /** Sends the records of a job or stage, unless they were held back and are not wanted; returns whether it sent them. */
   private boolean ended(Record end, boolean isWanted) {
-    Record beginning = held.isEmpty() ? null : held.remove(end.change.subject);
-    boolean isSent = beginning == null || isWanted || failed(end);
-    if (isSent && beginning != null) {
+    Record beginning = held.isEmpty() ? null : held.remove(end.subject);
+    if (beginning == null) {
+      sink.accept(end);
+    } else if (isWanted) {
       sink.accept(beginning);
-    }
-    if (isSent) {
       sink.accept(end);
     }
-    return isSent;
+    return beginning == null || isWanted;
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */
   public void flush() {
     held.values().forEach(sink);
     held.clear();
-  }
-
-  private static boolean failed(Record end) {
-    return end.priority != Record.Priority.ROUTINE;
   }
 }

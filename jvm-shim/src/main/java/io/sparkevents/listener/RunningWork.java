@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -45,6 +46,8 @@ public final class RunningWork {
     }
   }
 
+  /** The last answer to the sidecar, which contains the reported deadlines. */
+  final Subject inspection = new Subject();
   private final Stages stages;
   private final JobProperties properties;
   private final ApplicationTotals totals;
@@ -126,7 +129,7 @@ public final class RunningWork {
     }
     List<Map<String, Object>> rows = new ArrayList<>();
     List<String[]> selected = new ArrayList<>();
-    for (Stages.Attempt attempt : stages.attempts()) {
+    for (StageAttempt attempt : stages.attempts()) {
       if (rows.size() < MOST_STAGES && active.contains(attempt.stageId)) {
         rows.add(row(attempt, longest.get(Stages.key(attempt.stageId, attempt.number))));
         selected.add(attempt.properties);
@@ -148,15 +151,15 @@ public final class RunningWork {
     return executors.values().stream().mapToInt(executor -> executor.cores).sum();
   }
 
-  private static Map<String, Object> row(Stages.Attempt attempt, TaskInfo longest) {
+  private static Map<String, Object> row(StageAttempt attempt, TaskInfo longest) {
     Map<String, Object> row = new LinkedHashMap<>();
     row.put("stage_id", attempt.stageId);
     row.put("attempt", attempt.number);
     row.put("name", attempt.name);
-    row.put("tasks", attempt.tasks);
+    row.put("tasks", attempt.tasks.count);
     row.put("time", attempt.time);
-    row.put("running", attempt.runningTasks);
-    row.put("finished", attempt.finishedTasks);
+    row.put("running", attempt.tasks.running());
+    row.put("finished", attempt.tasks.finished());
     if (longest != null) {
       Map<String, Object> task = new LinkedHashMap<>();
       task.put("task", longest.index());

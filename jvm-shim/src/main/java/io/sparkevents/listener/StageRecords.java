@@ -46,11 +46,12 @@ public final class StageRecords {
     int tasks = stage.numTasks();
     long time = time(stage.submissionTime());
     String[] selected = JobProperties.select(event.properties());
-    stages.submitted(new Stages.Attempt(id, number, name, tasks, time, selected, recordsTasks));
+    StageAttempt attempt = new StageAttempt(id, number, name, tasks, time, selected, recordsTasks);
+    stages.submitted(attempt);
     return new Record(
         "stage_submitted",
         Record.Priority.ROUTINE,
-        Record.Change.keep(subject(id, number), Record.Rank.WORK),
+        Record.Change.keep(attempt.subject, Record.Rank.WORK),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "properties", properties.redacted(selected));
@@ -77,7 +78,7 @@ public final class StageRecords {
     }
     work.ended(stage, task, reason);
     Stages.Outcome outcome = outcome(task, reason);
-    Stages.Attempt attempt =
+    StageAttempt attempt =
         stages.taskEnded(stage, number, task.index(), outcome, reason, task.launchTime(), task.finishTime());
     (attempt == null ? totals.ended() : attempt.totals).add(task, outcome, event.taskMetrics());
     totals.peaks(task.executorId(), event.taskExecutorMetrics());
@@ -99,19 +100,19 @@ public final class StageRecords {
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
     String reason = ApplicationRecords.orNull(stage.failureReason());
-    Stages.Attempt attempt = stages.completed(id, number, time);
+    StageAttempt attempt = stages.completed(id, number, time);
     boolean hasEvidence = attempt != null && reason != null;
-    int failed = attempt == null ? 0 : attempt.failedTasks;
+    int failed = attempt == null ? 0 : attempt.tasks.failed();
     TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
     long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
     totals.stageEnded(tasksEnded, reason != null);
-    String trace = hasEvidence ? attempt.trace(reason) : null;
-    String executor = hasEvidence ? attempt.lostExecutor() : null;
-    String host = hasEvidence ? attempt.lostHost() : null;
+    String trace = hasEvidence ? attempt.failures.trace(reason) : null;
+    String executor = hasEvidence ? attempt.failures.lostExecutor() : null;
+    String host = hasEvidence ? attempt.failures.lostHost() : null;
     return new Record(
         "stage_completed",
         reason == null ? Record.Priority.ROUTINE : Record.Priority.LIFECYCLE,
-        Record.Change.forget(subject(id, number)),
+        attempt == null ? null : Record.Change.forget(attempt.subject),
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
@@ -119,10 +120,6 @@ public final class StageRecords {
           Record.write(json, "lost_executor", executor, "lost_host", host);
           Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
         });
-  }
-
-  private static String subject(int stageId, int attempt) {
-    return "stage:" + stageId + "." + attempt;
   }
 
   /** Returns a time from Spark; the current time if Spark reports none. */

@@ -1,9 +1,12 @@
 package io.sparkevents.listener;
 
 import com.fasterxml.jackson.databind.util.RawValue;
+import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import io.sparkevents.queue.Subject;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.Map;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.streaming.SourceProgress;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
@@ -15,12 +18,16 @@ import org.apache.spark.sql.streaming.StreamingQueryProgress;
 /**
  * Creates the records of streaming queries.
  *
- * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL.
+ * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL. Used by the
+ * listener thread only, after the queries that are already running are known.
  */
 public final class StreamingRecords {
-  private StreamingRecords() {}
+  /** Maximum number of running queries, exceeded only if Spark dropped many end events. */
+  private static final int MOST_RUNS = 2_000;
 
-  public static Record of(SparkListenerEvent event) {
+  private final Map<String, Subject> runs = new BoundedMap<>(MOST_RUNS);
+
+  public Record of(SparkListenerEvent event) {
     if (event instanceof QueryProgressEvent) {
       return progress(((QueryProgressEvent) event).progress());
     }
@@ -38,25 +45,29 @@ public final class StreamingRecords {
    * Returns the start record of a query that was already running. Its start time is unknown, so the record contains the
    * current time.
    */
-  public static Record running(String id, String runId, String name) {
+  public Record running(String id, String runId, String name) {
     return started(id, runId, name, Instant.now().truncatedTo(ChronoUnit.MILLIS).toString());
   }
 
-  private static Record started(String id, String runId, String name, String timestamp) {
+  private Record started(String id, String runId, String name, String timestamp) {
     return new Record(
         "query_started",
         Record.Priority.LIFECYCLE,
-        Record.Change.keep("run:" + runId, Record.Rank.RUN),
+        Record.Change.keep(subject(runId), Record.Rank.RUN),
         json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp));
   }
 
-  private static Record progress(StreamingQueryProgress progress) {
+  private Record progress(StreamingQueryProgress progress) {
     return new Record(
         "query_progress",
         Record.Priority.ROUTINE,
-        Record.Change.keep("run:" + progress.runId(), Record.Rank.RUN),
+        Record.Change.keep(subject(progress.runId().toString()), Record.Rank.RUN),
         json -> Record.write(json, "progress", new RawValue(progress.json())),
         sizeOf(progress));
+  }
+
+  private Subject subject(String runId) {
+    return runs.computeIfAbsent(runId, first -> new Subject());
   }
 
   /**
@@ -83,11 +94,13 @@ public final class StreamingRecords {
         json -> Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp()));
   }
 
-  private static Record terminated(QueryTerminatedEvent event) {
+  private Record terminated(QueryTerminatedEvent event) {
+    Subject run = subject(event.runId().toString());
+    runs.remove(event.runId().toString());
     return new Record(
         "query_terminated",
         Record.Priority.LIFECYCLE,
-        Record.Change.keep("run:" + event.runId(), Record.Rank.OVER),
+        Record.Change.keep(run, Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
           Record.write(json, "exception", Text.cut(ApplicationRecords.orNull(event.exception())));

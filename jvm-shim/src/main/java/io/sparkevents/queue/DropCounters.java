@@ -7,10 +7,9 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link RecordQueue}'s
- * lock.
+ * Counts dropped records by place and kind, and reports the counts as records.
  *
- * <p>Such a record is called an account. Like any other record, an account has a number, is sent again to a new
+ * <p>Such a record is called an account. Like any other record, an account has a seq, is sent again to a new
  * sidecar, and is acknowledged, so no count is lost. The first drop is reported immediately; later drops are reported
  * at most every ten seconds.
  */
@@ -38,21 +37,59 @@ public final class DropCounters {
     }
   }
 
+  private final Object lock;
+  private final WriterSignal writer;
   /**
    * Counts by place, then kind. Each count is an array of length 1, and the kinds are not sorted, because boxing and
    * sorting would slow down the listener thread.
    */
-  final Map<String, Map<String, long[]>> unreported = new LinkedHashMap<>();
+  private final Map<String, Map<String, long[]>> unreported = new LinkedHashMap<>();
   private long dueNanos = System.nanoTime();
-  /** Number of all dropped records of this run. */
-  long total;
+  private long total;
+  private long unconfirmed;
 
-  void count(String where, String kind, long number) {
-    total += number;
-    add(where, kind, number);
+  /** @param lock the queue's lock; methods without {@code synchronized} need it */
+  DropCounters(Object lock, WriterSignal writer) {
+    this.lock = lock;
+    this.writer = writer;
   }
 
-  private void add(String where, String kind, long number) {
+  /** Counts records that were lost outside the queue; an account reports them like the queue's own drops. */
+  public void count(String where, String kind, long records) {
+    synchronized (lock) {
+      add(where, kind, records);
+      writer.wake();
+    }
+  }
+
+  /** Returns the number of records of this run that are known to be lost. */
+  public long total() {
+    synchronized (lock) {
+      return total;
+    }
+  }
+
+  /**
+   * Returns the losses that no sidecar has reported, by kind of record; call this method after {@link
+   * RecordQueue#close}. {@code unconfirmed} is the number of records that a sidecar received and did not acknowledge.
+   */
+  public Map<String, Long> unreported() {
+    synchronized (lock) {
+      Map<String, Long> all = new TreeMap<>();
+      unreported.values().forEach(place -> place.forEach((kind, count) -> all.merge(kind, count[0], Long::sum)));
+      if (unconfirmed > 0) {
+        all.put("unconfirmed", unconfirmed);
+      }
+      return all;
+    }
+  }
+
+  void add(String where, String kind, long records) {
+    total += records;
+    addUnreported(where, kind, records);
+  }
+
+  private void addUnreported(String where, String kind, long records) {
     Map<String, long[]> counts = unreported.get(where);
     if (counts == null) {
       counts = new HashMap<>();
@@ -60,15 +97,20 @@ public final class DropCounters {
     }
     long[] count = counts.get(kind);
     if (count == null) {
-      counts.put(kind, new long[] {number});
+      counts.put(kind, new long[] {records});
     } else {
-      count[0] += number;
+      count[0] += records;
     }
   }
 
   /** Restores the counts of an account that was lost before a sidecar had acknowledged it. */
   void takeBack(Account lost) {
-    lost.counts.forEach((kind, number) -> add(lost.where, kind, number));
+    lost.counts.forEach((kind, records) -> addUnreported(lost.where, kind, records));
+  }
+
+  /** Counts records of which it is unknown whether the last sidecar has delivered their events. */
+  void addUnconfirmed(long records) {
+    unconfirmed += records;
   }
 
   /** Makes the next account due immediately. */
@@ -76,9 +118,9 @@ public final class DropCounters {
     dueNanos = System.nanoTime();
   }
 
-  /** Whether unreported drops, if there are any, must be reported now. */
+  /** Whether there are unreported drops, and they must be reported now. */
   boolean isDue(boolean last) {
-    return last || System.nanoTime() - dueNanos >= 0;
+    return !unreported.isEmpty() && (last || System.nanoTime() - dueNanos >= 0);
   }
 
   /** Returns an {@link Account} of the unreported drops at one place, and marks these drops as reported. */
@@ -92,12 +134,5 @@ public final class DropCounters {
       dueNanos = System.nanoTime() + INTERVAL_NANOS;
     }
     return account;
-  }
-
-  /** Returns the unreported drops by kind of record. */
-  Map<String, Long> unreported() {
-    Map<String, Long> all = new TreeMap<>();
-    unreported.values().forEach(place -> place.forEach((kind, count) -> all.merge(kind, count[0], Long::sum)));
-    return all;
   }
 }

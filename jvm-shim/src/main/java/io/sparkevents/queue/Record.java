@@ -28,7 +28,7 @@ public class Record {
 
   /** Rank of a subject in the {@link RestoreState}. Beyond the limit, subjects of the lowest rank are removed first. */
   public enum Rank {
-    /** A query run that has ended, or a subject whose end event was dropped while its start was still in the queue. */
+    /** A query run that has ended. */
     OVER,
     /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes the subject. */
     WORK,
@@ -40,22 +40,21 @@ public class Record {
 
   /** Effect of a record on the {@link RestoreState}. */
   public static final class Change {
-    public final String subject;
-    /** Null if the record removes the subject. */
-    public final Rank rank;
+    private final Subject subject;
+    private final Rank rank;
 
-    private Change(String subject, Rank rank) {
+    private Change(Subject subject, Rank rank) {
       this.subject = subject;
       this.rank = rank;
     }
 
     /** Keeps the record for its subject; replaces an earlier record of the same kind. */
-    public static Change keep(String subject, Rank rank) {
+    public static Change keep(Subject subject, Rank rank) {
       return new Change(subject, rank);
     }
 
     /** Removes the subject, which has ended. */
-    public static Change forget(String subject) {
+    public static Change forget(Subject subject) {
       return new Change(subject, null);
     }
   }
@@ -64,11 +63,15 @@ public class Record {
 
   public final String kind;
   public final Priority priority;
-  /** Effect on the {@link RestoreState}; null if there is none. */
-  public final Change change;
+  /** Null if the record has no effect on the {@link RestoreState}. */
+  public final Subject subject;
+  /** Null if the record removes the subject, or has no subject. */
+  public final Rank rank;
+  /** Next of the records that the restore state contains for the subject. Used under the queue's lock. */
+  Record sibling;
 
   private final long observedMillis = System.currentTimeMillis();
-  private final int captured;
+  private final int capturedBytes;
   /** Null after the line is created, because the captured values may be large. */
   private Body body;
   private long seq;
@@ -83,27 +86,33 @@ public class Record {
     this(kind, priority, change, body, 0);
   }
 
-  /** @param captured number of bytes that the body references; 0 if few or unknown */
-  public Record(String kind, Priority priority, Change change, Body body, int captured) {
+  /** @param capturedBytes size of the texts that the body references; 0 if they are short */
+  public Record(String kind, Priority priority, Change change, Body body, int capturedBytes) {
     this.kind = kind;
     this.priority = priority;
-    this.change = change;
+    // Copied, so that a drop loads fewer objects into the processor's cache.
+    subject = change == null ? null : change.subject;
+    rank = change == null ? null : change.rank;
     this.body = body;
-    this.captured = captured;
+    this.capturedBytes = capturedBytes;
   }
 
+  /** Returns the record's number in this queue, which begins with 1; 0 before {@link #assign}. */
   public long seq() {
     return seq;
   }
 
-  /** Sets the sequence number. The queue calls this method once, under its lock. */
-  public void assign(long number) {
-    seq = number;
+  /** Sets {@link #seq}. The queue calls this method once, under its lock. */
+  public void assign(long seq) {
+    this.seq = seq;
   }
 
-  /** Returns the size of the line or of the captured values, in bytes, as far as it is known. */
+  /**
+   * Returns the size in bytes: the constructor's argument, and the line's length as soon as there is a line. The writer
+   * creates the line after it has taken the record, so the size does not change while {@link Waiting} counts it.
+   */
   public int size() {
-    return line == null ? captured : line.length;
+    return line == null ? capturedBytes : line.length;
   }
 
   /** Returns the record as one line of JSON with its newline. Not thread-safe. */

@@ -2,12 +2,8 @@ package io.sparkevents.queue;
 
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Comparator;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 
 /**
  * State that a restarted sidecar needs: the application, and its running queries, micro-batches, jobs and stages.
@@ -22,127 +18,168 @@ public final class RestoreState {
   /** Maximum size of the records of all ended runs together, in bytes, except the run that ended last. */
   private static final long MOST_OF_ENDED = 4 << 20;
 
-  /**
-   * Records of each subject, grouped by the lowest rank of these records; the least recently updated subject comes
-   * first. Indexed by the rank's ordinal. This is a list, because iterating over an EnumMap takes longer.
-   */
-  private final List<Map<String, List<Record>>> subjects = new ArrayList<>();
+  /** Subjects of one rank, the least recently updated first; linked by the subjects, so that no change allocates. */
+  private static final class Ranked {
+    /** Precedes the first subject and follows the last one. */
+    final Subject ends = new Subject();
+    int size;
+
+    Ranked() {
+      ends.previous = ends;
+      ends.next = ends;
+    }
+
+    void addLast(Subject subject) {
+      subject.previous = ends.previous;
+      subject.next = ends;
+      ends.previous.next = subject;
+      ends.previous = subject;
+      size++;
+    }
+
+    void remove(Subject subject) {
+      subject.previous.next = subject.next;
+      subject.next.previous = subject.previous;
+      subject.previous = null;
+      subject.next = null;
+      size--;
+    }
+  }
+
+  private final Ranked[] ranks = new Ranked[Record.Rank.values().length];
+  /** Number of subjects without the application. */
+  private int size;
 
   public RestoreState() {
-    for (Record.Rank rank : Record.Rank.values()) {
-      subjects.add(new LinkedHashMap<>());
+    for (int i = 0; i < ranks.length; i++) {
+      ranks[i] = new Ranked();
     }
   }
 
-  private Map<String, List<Record>> of(Record.Rank rank) {
-    return subjects.get(rank.ordinal());
-  }
-
-  /**
-   * Applies a record that leaves the queue.
-   *
-   * <p>The listener thread calls this for each record that it drops. The code uses loops, because in a flood of
-   * records, streams would double the time of a callback.
-   */
+  /** Applies a record that leaves the queue. The listener thread calls this for each record that it drops. */
   public void apply(Record record) {
-    Record.Change change = record.change;
-    if (change == null) {
+    Subject subject = record.subject;
+    if (subject == null) {
       return;
     }
-    List<Record> known = remove(change.subject);
-    if (known == null && change.rank == null) {
-      // Keep the subject without records, so that its start record is skipped if it arrives later.
-      put(Record.Rank.OVER, change.subject, Collections.emptyList());
-    } else if (known == null) {
-      put(change.rank, change.subject, Collections.singletonList(record));
-    } else if (change.rank != null && !known.isEmpty()) {
-      List<Record> all = new ArrayList<>(known);
-      add(all, record);
-      Record.Rank lowest = change.rank;
-      for (Record other : all) {
-        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
-      }
-      put(lowest, change.subject, all);
+    if (record.rank == null) {
+      forget(subject, record.seq());
+    } else if (record.seq() > subject.endSeq) {
+      keep(subject, record);
     }
   }
 
-  /** Adds a record, which replaces older records of the same kind. */
-  private static void add(List<Record> known, Record record) {
-    boolean isOutdated = false;
-    for (Record other : known) {
-      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
-    }
-    known.removeIf(other -> other.kind.equals(record.kind) && other.seq() <= record.seq());
-    if (!isOutdated) {
-      known.add(record);
+  private void forget(Subject subject, long seq) {
+    subject.endSeq = Math.max(subject.endSeq, seq);
+    if (subject.records != null) {
+      replace(subject, newer(subject.records, seq));
     }
   }
 
-  private List<Record> remove(String subject) {
-    for (Map<String, List<Record>> rank : subjects) {
-      List<Record> known = rank.remove(subject);
-      if (known != null) {
-        return known;
+  private void keep(Subject subject, Record record) {
+    for (Record known = subject.records; known != null; known = known.sibling) {
+      if (known.seq() > record.seq() && known.kind.equals(record.kind)) {
+        return;
       }
     }
-    return null;
-  }
-
-  private void put(Record.Rank rank, String subject, List<Record> records) {
-    of(rank).put(subject, records);
-    if (rank == Record.Rank.OVER && !records.isEmpty()) {
+    record.sibling = without(subject.records, record.kind);
+    replace(subject, record);
+    if (subject.rank == Record.Rank.OVER) {
       trimEnded();
-    }
-    int size = -of(Record.Rank.APPLICATION).size();
-    for (Map<String, List<Record>> known : subjects) {
-      size += known.size();
     }
     if (size > LIMIT) {
       removeOneBeside(subject);
     }
   }
 
-  private void removeOneBeside(String subject) {
-    for (Map<String, List<Record>> rank : subjects) {
-      for (String eldest : rank.keySet()) {
-        if (!eldest.equals(subject)) {
-          rank.remove(eldest);
-          return;
-        }
+  /** Returns those of the linked records that are newer than {@code seq}. */
+  private static Record newer(Record first, long seq) {
+    if (first == null) {
+      return null;
+    }
+    Record others = newer(first.sibling, seq);
+    first.sibling = first.seq() > seq ? others : null;
+    return first.seq() > seq ? first : others;
+  }
+
+  /** Returns the linked records without the one of this kind. */
+  private static Record without(Record first, String kind) {
+    if (first == null) {
+      return null;
+    }
+    Record others = without(first.sibling, kind);
+    first.sibling = first.kind.equals(kind) ? null : others;
+    return first.kind.equals(kind) ? others : first;
+  }
+
+  /** Replaces the records of a subject, which becomes the most recently updated one of its rank. */
+  private void replace(Subject subject, Record records) {
+    if (subject.rank != null) {
+      ranks[subject.rank.ordinal()].remove(subject);
+      size -= subject.rank == Record.Rank.APPLICATION ? 0 : 1;
+    }
+    subject.records = records;
+    subject.rank = lowestRank(records);
+    if (subject.rank != null) {
+      ranks[subject.rank.ordinal()].addLast(subject);
+      size += subject.rank == Record.Rank.APPLICATION ? 0 : 1;
+    }
+  }
+
+  /** Returns the lowest rank of the linked records; null if there are none. */
+  private static Record.Rank lowestRank(Record first) {
+    Record.Rank lowest = null;
+    for (Record record = first; record != null; record = record.sibling) {
+      lowest = lowest == null || record.rank.compareTo(lowest) < 0 ? record.rank : lowest;
+    }
+    return lowest;
+  }
+
+  private void removeOneBeside(Subject subject) {
+    for (Ranked rank : ranks) {
+      Subject eldest = rank.ends.next == subject ? subject.next : rank.ends.next;
+      if (eldest != rank.ends) {
+        replace(eldest, null);
+        return;
       }
     }
   }
 
   /** Removes the least recently updated ended runs beyond {@link #MOST_OF_ENDED}. */
   private void trimEnded() {
-    Collection<List<Record>> ended = of(Record.Rank.OVER).values();
-    long size = 0;
-    for (List<Record> run : ended) {
-      size += sizeOf(run);
+    Ranked ended = ranks[Record.Rank.OVER.ordinal()];
+    long bytes = 0;
+    for (Subject run = ended.ends.next; run != ended.ends; run = run.next) {
+      bytes += sizeOf(run);
     }
-    Iterator<List<Record>> oldest = ended.iterator();
-    while (size > MOST_OF_ENDED && ended.size() > 1) {
-      size -= sizeOf(oldest.next());
-      oldest.remove();
+    while (bytes > MOST_OF_ENDED && ended.size > 1) {
+      bytes -= sizeOf(ended.ends.next);
+      replace(ended.ends.next, null);
     }
   }
 
-  private static long sizeOf(List<Record> records) {
-    long size = 0;
-    for (Record record : records) {
-      size += record.size();
+  private static long sizeOf(Subject subject) {
+    long bytes = 0;
+    for (Record record = subject.records; record != null; record = record.sibling) {
+      bytes += record.size();
     }
-    return size;
+    return bytes;
   }
 
   /**
-   * Returns the records by number. Records without a number are from before the listener was added; they are sorted by
+   * Returns the records by seq. Records without a seq are from before the listener was added; they are sorted by
    * rank, the application first.
    */
   public Collection<Record> records() {
     List<Record> all = new ArrayList<>();
-    subjects.forEach(rank -> rank.values().forEach(all::addAll));
-    Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
+    for (Ranked rank : ranks) {
+      for (Subject subject = rank.ends.next; subject != rank.ends; subject = subject.next) {
+        for (Record record = subject.records; record != null; record = record.sibling) {
+          all.add(record);
+        }
+      }
+    }
+    Comparator<Record> lowestFirst = Comparator.comparing(record -> record.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;
   }

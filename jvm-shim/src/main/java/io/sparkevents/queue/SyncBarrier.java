@@ -39,9 +39,10 @@ public final class SyncBarrier {
   private final long mostForRoomMillis;
   /** Kinds of records to wait for; null for all. */
   private volatile Set<String> awaited;
-  /** Number of the newest record up to which all reporters have answered. */
-  private long answeredThrough;
-  private long behind;
+  /** The newest record up to which all reporters have answered. */
+  private long answeredSeq;
+  /** The last record for which the reporters were late. */
+  private long lateSeq;
   private boolean warned;
   /** Written by the listener thread only. */
   private volatile long spentAtTheEndNanos;
@@ -71,32 +72,38 @@ public final class SyncBarrier {
 
   /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
   public synchronized void answered(long seq) {
-    answeredThrough = Math.max(answeredThrough, seq);
+    answeredSeq = Math.max(answeredSeq, seq);
     notifyAll();
   }
 
   public synchronized boolean isAnswered(long seq) {
-    return answeredThrough >= seq;
+    return answeredSeq >= seq;
   }
 
   /** Waits until all reporters have answered for {@code seq}; returns false after {@code millis}. */
   public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     Deadline deadline = new Deadline();
     deadline.setAfter(millis);
-    while (answeredThrough < seq && !queue.isClosed() && !deadline.hasPassed()) {
+    while (answeredSeq < seq && !queue.isClosed() && !deadline.hasPassed()) {
       wait(Math.min(LOOK_MILLIS, deadline.millisLeft() + 1));
     }
-    return answeredThrough >= seq;
+    return answeredSeq >= seq;
   }
 
   /** Enqueues the record, and waits for the reporters' answers if its kind is awaited. An interrupt ends the wait. */
   public void pass(Record record) {
     Set<String> kinds = awaited;
-    boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(behind);
+    boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(lateSeq);
     boolean waits = isAwaited && !hasSpentItsShare();
-    long seq = queue.offer(record, waits);
-    if (isAwaited && seq != 0) {
-      Threads.untilInterrupted(waits ? () -> await(seq) : () -> awaitRoom(seq));
+    long seq = queue.offer(record);
+    if (seq == 0 || !isAwaited) {
+      return;
+    }
+    if (waits) {
+      queue.writer.wake();
+      Threads.untilInterrupted(() -> await(seq));
+    } else {
+      Threads.untilInterrupted(() -> awaitRoom(seq));
     }
   }
 
@@ -115,7 +122,7 @@ public final class SyncBarrier {
       }
     }
     if (!isAnswered && left <= 0) {
-      behind = seq;
+      lateSeq = seq;
       if (!warned) {
         warned = true;
         LOG.warn(

@@ -17,31 +17,20 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
- * Connection of one application to its sidecar.
+ * Connection of one application to its sidecar, from its first record to its end.
  *
- * <p>The first caller opens the connection: the plugin, which Spark creates before the listeners, or the listener. If
- * both are configured, the second caller receives no connection, so that each event is reported once.
+ * <p>If the program may continue after the end of its SparkContext, the connection holds the end until the program's
+ * outcome is known. {@link Connections} opens it.
  */
 public final class Connection extends RecordSink {
-  private static final Logger LOG = LoggerFactory.getLogger(Connection.class);
-
   /** Key under which Spark stores the application's id as soon as it is known. */
   private static final String APPLICATION = "spark.app.id";
   /** Interval at which the exit hook inspects the threads for a running stop, in milliseconds. */
   private static final long STOP_POLL_MILLIS = 20;
 
-  static {
-    PythonProgram.onEnd(Connection::pythonEnds);
-  }
-
-  /** The open connection, or null; a JVM has one SparkContext at a time. */
-  private static final AtomicReference<Connection> OPEN = new AtomicReference<>();
-
-  private final SparkConf conf;
+  final SparkConf conf;
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
   /**
@@ -53,7 +42,7 @@ public final class Connection extends RecordSink {
   private SparkContext context;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
-  private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
+  Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
     super(settings);
     this.conf = conf;
     PythonProgram.read(conf);
@@ -66,83 +55,12 @@ public final class Connection extends RecordSink {
   }
 
   /**
-   * Opens the connection of an application and starts its sidecar.
-   *
-   * @param conf the application's configuration: the same object that Spark passes to plugins and listeners
-   * @return null if there is nothing to report, or if another connection reports it; also for a copy of the running
-   *     application's configuration
-   * @throws IllegalStateException if events cannot be reported and spark.events.required is true
-   */
-  public static synchronized Connection open(SparkConf conf) {
-    Connection present = OPEN.get();
-    if (present != null && present.conf == conf) {
-      return null;
-    }
-    if (present != null && present.isOfRunningContext()) {
-      LOG.warn(
-          "spark-events: this application already has a listener; ignoring the second one;"
-              + " remove it from spark.extraListeners");
-      return null;
-    }
-    boolean required = false;
-    Connection made = null;
-    String failure;
-    try {
-      supersede();
-      Settings settings = Settings.read(conf, System.getenv());
-      required = settings.required;
-      failure = settings.problem;
-      if (failure != null) {
-        LOG.error("spark-events: no events will be reported: {}", failure);
-      } else if (settings.sidecarEnabled) {
-        made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
-        failure = made.start();
-        OPEN.set(made);
-      }
-    } catch (Throwable defect) {
-      if (defect instanceof InterruptedException) {
-        Thread.currentThread().interrupt();
-      }
-      failure = defect.toString();
-      LOG.error("spark-events: cannot start; the job continues without events", defect);
-      if (made != null) {
-        made.abandon();
-        made = null;
-      }
-    }
-    if (failure != null && required) {
-      if (made != null) {
-        made.close();
-      }
-      throw new IllegalStateException("spark-events cannot start, and spark.events.required is true. " + failure);
-    }
-    return made;
-  }
-
-  /**
-   * Closes the open connection, if there is one, because the JVM has a new context.
-   *
-   * <p>Either the old context could not be created, or Spark dropped the event that reports its end.
-   */
-  private static void supersede() {
-    Connection before = OPEN.getAndSet(null);
-    if (before != null) {
-      ApplicationEnd end = before.provisional.getAndSet(null);
-      before.sidecar.reportDrops();
-      if (end != null || before.queue.hasBeenUsed()) {
-        before.queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
-      }
-      before.abandon();
-    }
-  }
-
-  /**
    * Returns whether the running SparkContext belongs to this connection.
    *
    * <p>The method compares application ids, because a listener that the application itself creates receives a copy of
    * the configuration.
    */
-  private boolean isOfRunningContext() {
+  boolean isOfRunningContext() {
     SparkContext present = presentContext();
     return present != null && !present.isStopped();
   }
@@ -164,7 +82,8 @@ public final class Connection extends RecordSink {
     return isOurs ? active : null;
   }
 
-  private String start() throws InterruptedException {
+  /** Starts the sidecar; returns the reason if it fails to start, or null. */
+  String start() throws InterruptedException {
     sidecar.start();
     ExitEvidence.watch();
     Runtime.getRuntime().addShutdownHook(exitHook);
@@ -208,12 +127,10 @@ public final class Connection extends RecordSink {
   /**
    * Delivers a held end when the Python program that drives this JVM exits, because Python does not wait for the JVM.
    */
-  private static void pythonEnds(PythonProgram program) {
-    Connection connection = OPEN.get();
-    boolean mayBeHeld = connection != null && ApplicationOutcome.isDrivenByPython();
-    ApplicationEnd end = mayBeHeld ? connection.provisional.getAndSet(null) : null;
+  void pythonEnds(PythonProgram program) {
+    ApplicationEnd end = ApplicationOutcome.isDrivenByPython() ? provisional.getAndSet(null) : null;
     if (end != null) {
-      connection.close(end.with(program));
+      close(end.with(program));
     }
   }
 
@@ -225,12 +142,25 @@ public final class Connection extends RecordSink {
   }
 
   public void close() {
-    OPEN.compareAndSet(this, null);
+    Connections.closed(this);
     end();
   }
 
+  /**
+   * Closes this connection because the JVM has a new context: either the context of this connection could not be
+   * created, or Spark dropped the event that reports its end.
+   */
+  void supersede() {
+    ApplicationEnd end = provisional.getAndSet(null);
+    sidecar.reportDrops();
+    if (end != null || queue.hasBeenUsed()) {
+      queue.offer((end == null ? ApplicationEnd.unknown() : end).record(false));
+    }
+    abandon();
+  }
+
   /** Closes this connection in a separate thread, without waiting. */
-  private void abandon() {
+  void abandon() {
     try {
       Threads.start("abandoned", this::end);
     } catch (Throwable noThread) {

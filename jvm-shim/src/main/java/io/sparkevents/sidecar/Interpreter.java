@@ -54,7 +54,7 @@ public final class Interpreter {
    */
   public static List<Interpreter> candidates(Settings settings, SparkConf conf, Map<String, String> environment) {
     if (!settings.python.isEmpty()) {
-      return Collections.singletonList(new Interpreter(settings.python, settings.pythonAsGiven(), USERS_CHOICE));
+      return Collections.singletonList(new Interpreter(settings.python, settings.given.asWritten("events.python"), USERS_CHOICE));
     }
     // The driver's Python comes first, in the order in which spark-submit looks for it. The map contains the origin of
     // each path.

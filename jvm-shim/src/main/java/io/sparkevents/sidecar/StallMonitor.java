@@ -75,7 +75,7 @@ public final class StallMonitor {
    */
   public void look() {
     Runnable present = kill;
-    boolean hasStalled = present != null && queue.hasStalledFor(timeoutMillis);
+    boolean hasStalled = present != null && queue.progress.hasStalledFor(timeoutMillis);
     // Read the clock last, so that a pause during this look counts as a delay.
     long now = clock.getAsLong();
     boolean isLate = now - lastLook > 2 * TimeUnit.MILLISECONDS.toNanos(periodMillis);

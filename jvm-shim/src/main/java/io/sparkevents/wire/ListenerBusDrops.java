@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import com.codahale.metrics.Counter;
 import io.sparkevents.listener.BusEvent;
@@ -42,7 +42,7 @@ final class ListenerBusDrops {
     dueNanos = System.nanoTime() + (sought ? INTERVAL_NANOS : 0);
     long dropped = dropped();
     if (dropped > known) {
-      queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
+      queue.drops.count(DropCounters.LISTENER_QUEUE, "event", dropped - known);
       known = dropped;
     }
   }

@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import io.sparkevents.queue.Record;
 import java.nio.file.Files;
@@ -14,8 +14,8 @@ import org.slf4j.LoggerFactory;
  * <p>If the mark is still there at the end, no sidecar has received the end. The next run would then report this run as
  * lost, so this class stores the end beside the mark.
  */
-final class RunMark {
-  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+public final class RunMark {
+  private static final Logger LOG = LoggerFactory.getLogger(RunMark.class);
 
   private volatile Path folder;
 
@@ -25,7 +25,7 @@ final class RunMark {
   }
 
   /** Stores the end of the application if the mark is still there. Call this method after the last sidecar. */
-  void leave(Record end) {
+  public void leave(Record end) {
     Path mark = folder;
     try {
       if (mark != null && Files.exists(mark.resolve("start.json"))) {

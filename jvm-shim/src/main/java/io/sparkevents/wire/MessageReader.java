@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import io.sparkevents.listener.Inspection;
 import io.sparkevents.listener.QueryThreads;
@@ -11,32 +11,33 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Handles messages from the sidecar: acknowledgements, log lines, events for the driver's log, and reporters' counters.
+ * Handles messages from Python, in the sidecar or in-process: acknowledgements, log lines, events for the driver's log,
+ * and reporters' counters.
  *
- * <p>Runs on the thread that reads the sidecar's output. Unknown messages are skipped, because a newer sidecar may send
- * further kinds.
+ * <p>Runs on the thread that reads the sidecar's output, or on Python's thread. Unknown messages are skipped, because a
+ * newer Python package may send further kinds.
  */
-public final class SidecarMessages {
-  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+public final class MessageReader {
+  private static final Logger LOG = LoggerFactory.getLogger(MessageReader.class);
 
   private final RecordQueue queue;
   private final SyncBarrier barrier;
   private final Statistics statistics;
   private final DriverLog events;
   private final QueryThreads threads = new QueryThreads();
-  final RunMark mark = new RunMark();
+  public final RunMark mark = new RunMark();
   private volatile long nextSequence = 1;
   private volatile String memory = "";
   private volatile boolean warned;
 
-  public SidecarMessages(RecordQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
+  public MessageReader(RecordQueue queue, SyncBarrier barrier, Statistics statistics, DriverLog events) {
     this.queue = queue;
     this.barrier = barrier;
     this.statistics = statistics;
     this.events = events;
   }
 
-  /** Returns the number of the first event without an acknowledgement; a new sidecar continues from this number. */
+  /** Returns the sequence number of the first event without an acknowledgement; a new sidecar continues from it. */
   public long nextSequence() {
     return nextSequence;
   }
@@ -61,9 +62,8 @@ public final class SidecarMessages {
   private static void warn(Map<?, ?> answer, Throwable malformed) {
     try {
       LOG.warn(
-          "spark-events: cannot read a message of the sidecar: {}; skipping it, and later ones without a log message; if"
-              + " it is an acknowledgement, its records stay queued; use the same version of the jar and of the Python"
-              + " package",
+          "spark-events: cannot read a message from Python: {}; skipping it, and later ones without a log message; if it is"
+              + " an acknowledgement, its records stay queued; use the same version of the jar and of the Python package",
           answer,
           malformed);
     } catch (Throwable failed) {
@@ -85,15 +85,15 @@ public final class SidecarMessages {
       case "ack":
         nextSequence = number(answer, "sequence");
         // Make room first, because the answer lets the listener thread offer its next record.
-        queue.acknowledge(number(answer, "through"));
-        barrier.answered(number(answer, "through"));
+        queue.acknowledge(number(answer, "seq"));
+        barrier.answered(number(answer, "seq"));
         break;
       case "answered":
-        queue.read(number(answer, "through"));
-        barrier.answered(number(answer, "through"));
+        queue.progress.read(number(answer, "seq"));
+        barrier.answered(number(answer, "seq"));
         break;
       case "read":
-        queue.read(number(answer, "through"));
+        queue.progress.read(number(answer, "seq"));
         break;
       case "mark":
         mark.placed(String.valueOf(answer.get("folder")));

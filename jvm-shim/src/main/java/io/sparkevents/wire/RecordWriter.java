@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
@@ -26,12 +26,13 @@ import org.slf4j.LoggerFactory;
  * it.
  */
 public final class RecordWriter {
-  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+  private static final Logger LOG = LoggerFactory.getLogger(RecordWriter.class);
   private static final int PROTOCOL = 1;
-  private static final long IDLE_MILLIS = 1_000;
   private static final byte[] RESTORED = "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
+  private final Settings settings;
+  private final String application;
   private final RecordQueue queue;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
@@ -39,7 +40,13 @@ public final class RecordWriter {
   /** Kinds of records for which a write error has already been logged. */
   private final Set<String> unwritableKinds = new HashSet<>();
 
-  public RecordWriter(RecordQueue queue, Deadline deadline) {
+  /**
+   * @param application the application's name
+   * @param deadline deadline of the application's shutdown
+   */
+  public RecordWriter(Settings settings, String application, RecordQueue queue, Deadline deadline) {
+    this.settings = settings;
+    this.application = application;
     this.queue = queue;
     this.deadline = deadline;
   }
@@ -51,15 +58,13 @@ public final class RecordWriter {
    * @param before counters of the earlier sidecars' reporters
    * @param memory what an earlier sidecar asked to remember
    */
-  public byte[] hello(
-      Settings settings, String application, long sequence, Map<String, Map<String, Long>> before, String memory)
-      throws IOException {
+  public byte[] hello(long sequence, Map<String, Map<String, Long>> before, String memory) throws IOException {
     String version = version();
     return Record.json(json -> {
       Record.write(json, "kind", "hello", "protocol", PROTOCOL, "version", version, "application", application);
       Record.write(json, "sequence", sequence, "driver", process(), "before", before);
-      Record.write(json, "dropped", queue.dropped(), "memory", memory);
-      Record.write(json, "settings", settings.all());
+      Record.write(json, "dropped", queue.drops.total(), "memory", memory);
+      Record.write(json, "settings", settings.given.all());
     });
   }
 
@@ -100,24 +105,6 @@ public final class RecordWriter {
     }
   }
 
-  /** Writes records to a sidecar; returns false if the process has exited, true after the goodbye message. */
-  boolean feed(SidecarProcess process) throws InterruptedException {
-    try {
-      while (!process.hasEnded()) {
-        boolean over = next(process.input, IDLE_MILLIS);
-        if (over || !queue.hasPending()) {
-          process.input.flush();
-        }
-        if (over) {
-          return true;
-        }
-      }
-    } catch (IOException brokenPipe) {
-      // The process has exited or is being destroyed.
-    }
-    return false;
-  }
-
   /**
    * Writes the next records; waits up to {@code millis} for a record.
    *
@@ -145,7 +132,7 @@ public final class RecordWriter {
     }
     pipe.write(Record.json(json -> {
       Record.write(json, "kind", "goodbye");
-      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.dropped());
+      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.drops.total());
     }));
     return true;
   }

@@ -1,4 +1,4 @@
-package io.sparkevents.sidecar;
+package io.sparkevents.wire;
 
 import io.sparkevents.queue.Threads;
 import java.util.Map;
@@ -16,6 +16,7 @@ import org.slf4j.LoggerFactory;
  * application's shutdown. Events beyond {@link #CAPACITY} are dropped, and a warning in the log states their number.
  */
 public final class DriverLog {
+  private static final Logger LOG = LoggerFactory.getLogger(DriverLog.class);
   /** Logger name with which users configure level and appenders. */
   static final String LOGGER = "io.sparkevents.Events";
 
@@ -58,14 +59,22 @@ public final class DriverLog {
   }
 
   /**
-   * Stops accepting events, and waits up to {@code millis} until the queued events are written.
+   * Stops accepting events, and waits up to {@code millis} until the queued events are written; warns if some may not be.
    *
    * @return the number of events that may be missing from the log
    */
   public long close(long millis) throws InterruptedException {
     writer.shutdown();
     writer.awaitTermination(millis, TimeUnit.MILLISECONDS);
-    return writer.getQueue().size() + dropped.getAndSet(0);
+    long missing = writer.getQueue().size() + dropped.getAndSet(0);
+    if (missing > 0) {
+      LOG.warn(
+          "spark-events: {} events may be missing from the driver's log because its appender was too slow;"
+              + " check the appender of the logger {}",
+          missing,
+          LOGGER);
+    }
+    return missing;
   }
 
   private void logDropped() {
