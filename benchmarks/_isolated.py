@@ -17,13 +17,13 @@ from typing import NamedTuple
 import psutil
 
 from spark_events import Event, EventBuilder, Reporter
-from spark_events.bridge.records import JobEnd, JobStart
 from spark_events.config import Settings
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
-from spark_events.pipeline import build
+from spark_events.dispatch.pipeline import build
+from spark_events.records.types import JobEnd, JobStart
 from spark_events.reporters.file import FileReporter
-from spark_events.sidecar import SWITCH_SECONDS
+from spark_events.sidecar.main import SWITCH_SECONDS
 from spark_events.translate.translator import Translator
 
 _ROOT = Path(__file__).parents[1]

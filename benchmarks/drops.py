@@ -73,7 +73,7 @@ def measure(variant: str, folder: str) -> Found:
     from spark_events import EventBuilder
     from spark_events.config import Settings
     from spark_events.dispatch.entries import Entry
-    from spark_events.pipeline import build
+    from spark_events.dispatch.pipeline import build
 
     settings = {"reporter.slow.type": "benchmarks.drops:Slow", "reporter.slow.spool.directory": folder}
     settings |= _VARIANTS[variant]

@@ -34,7 +34,7 @@ driver = psutil.Process(os.getppid())
 def is_sidecar(process):
     # A JVM may have other children for a moment, gone when they are asked.
     with contextlib.suppress(psutil.Error):
-        return "spark_events.sidecar" in " ".join(process.cmdline())
+        return "spark_events.sidecar.main" in " ".join(process.cmdline())
 (sidecar,) = filter(is_sidecar, driver.children())
 def used(process):
     return sum(process.cpu_times()[:2])

@@ -75,8 +75,8 @@ class _Receiver:
 def _ours(endpoint: str, guarantee: str, folder: str) -> tuple[Callable[[int], None], Callable[[], object]]:
     from spark_events.config import Settings
     from spark_events.dispatch.entries import Entry
+    from spark_events.dispatch.pipeline import build
     from spark_events.event import EventBuilder
-    from spark_events.pipeline import build
 
     otlp = {"type": "otlp", "endpoint": endpoint, "delivery.guarantee": guarantee}
     if guarantee == "at-least-once":

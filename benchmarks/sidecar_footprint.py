@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 import psutil
 
-from spark_events.bridge.records import PROTOCOL
+from spark_events.records.types import PROTOCOL
 
 _STARTS = 5
 _EVENTS = 20_000
 _QUERIES, _BATCHES = 200, 50
 _IDLE_SECONDS = float(os.environ.get("SIDECAR_IDLE_SECONDS", "30"))
-_SIDECAR = "from spark_events.sidecar import main; main()"
+_SIDECAR = "from spark_events.sidecar.main import main; main()"
 _BARE = """
 import asyncio, json, sys, threading
 print(json.dumps({"kind": "ready"}), flush=True)

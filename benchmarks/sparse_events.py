@@ -36,8 +36,8 @@ _ATTRIBUTES: dict[str, str | int] = {
 def _ours(endpoint: str, count: int, linger: str) -> float:
     from spark_events.config import Settings
     from spark_events.dispatch.entries import Entry
+    from spark_events.dispatch.pipeline import build
     from spark_events.event import EventBuilder
-    from spark_events.pipeline import build
 
     otlp = {"type": "otlp", "endpoint": endpoint, "batch.linger": linger}
     if endpoint.endswith("/v1/logs"):

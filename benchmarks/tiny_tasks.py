@@ -57,7 +57,7 @@ driver = psutil.Process(os.getppid())
 def is_sidecar(process):
     # The JVM may have short-lived children that end before cmdline() is read.
     with contextlib.suppress(psutil.Error):
-        return "spark_events.sidecar" in " ".join(process.cmdline())
+        return "spark_events.sidecar.main" in " ".join(process.cmdline())
 (sidecar,) = filter(is_sidecar, driver.children())
 def used(process):
     return sum(process.cpu_times()[:2])

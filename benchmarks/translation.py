@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_events.bridge.event_log.files import find_logs
-from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.records.event_log.files import find_logs
+from spark_events.records.event_log.reader import EventLogReader
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
-_FIXTURE = Path(__file__).parents[1] / "tests/unit/bridge/fixtures/foreachbatch-4.3.jsonl"
+_FIXTURE = Path(__file__).parents[1] / "tests/unit/records/fixtures/foreachbatch-4.3.jsonl"
 _LINES = 100_000
 _TASKS = 6
 _BATCH_MILLIS = 500

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from spark_events.reporters.file.reading import read
     from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
-    from spark_events.session.configure import configure, jar_path, spark_conf
-    from spark_events.session.shim import add_event
-    from spark_events.session.start import start
-    from spark_events.session.stream import EventStream
+    from spark_events.stream.configure import configure, jar_path, spark_conf
+    from spark_events.stream.event_stream import EventStream
+    from spark_events.stream.shim import add_event
+    from spark_events.stream.start import start
 
 __all__ = [
     "Auto",
@@ -105,10 +105,10 @@ _MODULES = {
     "read": "spark_events.reporters.file.reading",
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
-    "EventStream": "spark_events.session.stream",
-    "add_event": "spark_events.session.shim",
-    **dict.fromkeys(("configure", "jar_path", "spark_conf"), "spark_events.session.configure"),
-    "start": "spark_events.session.start",
+    "EventStream": "spark_events.stream.event_stream",
+    "add_event": "spark_events.stream.shim",
+    **dict.fromkeys(("configure", "jar_path", "spark_conf"), "spark_events.stream.configure"),
+    "start": "spark_events.stream.start",
 }
 
 

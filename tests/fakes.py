@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import psutil
 
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.bridge.records import decode
 from spark_events.dispatch.telemetry import DeliveryCounters
+from spark_events.records.types import decode
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
@@ -228,7 +228,7 @@ def decoded(record: dict[str, Any]) -> Any:
 
 # --- a driver for a real sidecar ----------------------------------------------------------------
 
-SIDECAR = [sys.executable, "-c", "from spark_events.sidecar import main; main()"]
+SIDECAR = [sys.executable, "-c", "from spark_events.sidecar.main import main; main()"]
 
 
 def sidecar_environment() -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.config import Settings
-from spark_events.pipeline import Pipeline, build
+from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.reporters.file import FileConfig, FileReporter
 
 #: Event that releases all blocked threads after a test.

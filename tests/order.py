@@ -53,7 +53,7 @@ LONG_FILES = (
     "unit/enrichment/engine/test_limits.py",
     "reporters/kafka/test_faults.py",
     "property/test_enrich_engine.py",
-    "unit/test_sidecar.py",
+    "unit/sidecar/test_sidecar.py",
     "report/test_page.py",
     "report/test_model.py",
     "unit/cli/test_cli.py",

@@ -14,9 +14,9 @@ from spark_events.cli.output import show, table
 from spark_events.config import Settings
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
+from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.errors import ConfigError
 from spark_events.jars import jar_path, version_of
-from spark_events.pipeline import Pipeline, build
 
 _LISTENER = "io.sparkevents.EventsListener"
 _PLUGIN = "io.sparkevents.EventsPlugin"

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
-from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.output import note
 from spark_events.cli.sinks import Sink, add_sink, sink_of
 from spark_events.event import Event, Severity
+from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
+from spark_events.records.event_log.reader import EventLogReader
 from spark_events.report.wording import counted
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed

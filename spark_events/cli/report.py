@@ -17,8 +17,8 @@ from spark_events.cli.arguments import UsageError, add_conf, parsed
 from spark_events.cli.output import OutputError, note, show, writing
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
+from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
-from spark_events.plans import read
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.model import EventReport

@@ -16,10 +16,10 @@ from spark_events.cli.arguments import add_configuration, configuration, parsed
 from spark_events.cli.output import show, table
 from spark_events.config import positive_duration
 from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
+from spark_events.dispatch.pipeline import build
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import Event, EventBuilder
 from spark_events.event.text import on_one_line
-from spark_events.pipeline import build
 from spark_events.reporters.reporter import Reporter
 
 

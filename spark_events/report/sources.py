@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
-from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
+from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
+from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
+from spark_events.records.event_log.reader import EventLogReader
 from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, TemporaryFilesError, lasting
 from spark_events.report.wording import counted

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from spark_events.config import Kind, options
-from spark_events.loading import load
+from spark_events.config.loading import load
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 
 #: Built-in types and the import path of each.

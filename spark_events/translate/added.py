@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.records import Added
 from spark_events.event import EventBuilder
+from spark_events.records.types import Added
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.queries import Queries
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
-from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import ApplicationEnd, ApplicationStart
 from spark_events.translate.draft import Draft, lasting, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failure_classes import UNKNOWN

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.progress import SourceProgress, StateOperatorProgress, StreamingProgress
-from spark_events.bridge.records import QueryProgress
 from spark_events.event import AttributeValue, Severity, snake_case
+from spark_events.records.progress import SourceProgress, StateOperatorProgress, StreamingProgress
+from spark_events.records.types import QueryProgress
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text

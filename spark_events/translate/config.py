@@ -6,7 +6,7 @@ import dataclasses
 import logging
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
-from spark_events.loading import load
+from spark_events.config.loading import load
 from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.deadlines.config import read as read_deadlines
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_events.bridge.progress import iso_millis
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.progress import iso_millis
 
 __all__ = ["Draft", "capitalized", "counted", "iso_millis", "lasting", "present"]
 

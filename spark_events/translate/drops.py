@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.records import Dropped
 from spark_events.event import Severity
+from spark_events.records.types import Dropped
 from spark_events.translate.draft import Draft, counted
 
 __all__ = ["dropped"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.bridge.records import ApplicationStart
 from spark_events.event import Event
+from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.types import ApplicationStart
 from spark_events.translate.translator import Translator
 
 __all__ = ["replayed"]

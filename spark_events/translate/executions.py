@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 import msgspec
 
-from spark_events.bridge.records import SqlExecutionStart
 from spark_events.event import AttributeValue
+from spark_events.records.types import SqlExecutionStart
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import present
 

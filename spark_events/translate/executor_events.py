@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import ExecutorAdded, ExecutorRemoved
 from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["ExecutorEvents", "loss_of"]

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections import OrderedDict, deque
 
-from spark_events.bridge.records import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.event import AttributeValue
+from spark_events.records.types import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.translate.bounded import put
 from spark_events.translate.executor_events import loss_of
 from spark_events.translate.failures import Diagnosis

@@ -7,8 +7,8 @@ import logging
 import re
 from collections.abc import Sequence
 
-from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
+from spark_events.records.types import Failure
 from spark_events.translate.draft import present
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
 from spark_events.translate.failure_classes import RETRY_USEFUL, class_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.records import QueryProgress
 from spark_events.clocks import Clocks
 from spark_events.event import Severity
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+from spark_events.records.types import QueryProgress
 from spark_events.translate.applications import Applications
 from spark_events.translate.commits import is_commit
 from spark_events.translate.draft import Draft, counted, present

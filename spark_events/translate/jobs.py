@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import BatchStarted, JobEnd, JobStart
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, capitalized
 from spark_events.translate.entities import failure

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import QueryStarted, QueryTerminated
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics

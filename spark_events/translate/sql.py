@@ -10,8 +10,8 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from spark_events.bridge.records import SqlExecutionEnd, SqlExecutionStart
 from spark_events.event import Severity
+from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure

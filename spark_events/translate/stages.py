@@ -6,8 +6,8 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
 from spark_events.event import Severity
+from spark_events.records.types import StageCompleted, StageSubmitted, StageTasks
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from spark_events.bridge.records import QueryIdle, QueryProgress, QueryStarted, QueryTerminated
+from spark_events.records.types import QueryIdle, QueryProgress, QueryStarted, QueryTerminated
 from spark_events.translate.commits import Commits, committed_at, is_commit
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis

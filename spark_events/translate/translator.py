@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from spark_events.bridge.records import (
+from spark_events.clocks import SYSTEM, Clocks
+from spark_events.event import Attributes, AttributeValue, Event, Severity
+from spark_events.records.types import (
     Added,
     ApplicationEnd,
     ApplicationStart,
@@ -34,8 +36,6 @@ from spark_events.bridge.records import (
     StageWaited,
     Unknown,
 )
-from spark_events.clocks import SYSTEM, Clocks
-from spark_events.event import Attributes, AttributeValue, Event, Severity
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at

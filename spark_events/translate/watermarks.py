@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.progress import SourceProgress, StreamingProgress
+from spark_events.records.progress import SourceProgress, StreamingProgress
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.offsets import partitions
 from spark_events.translate.queries import Run

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 
-from spark_events.bridge.records import ApplicationEnd, ApplicationStart, JvmShutdown, decode
 from spark_events.event import Attributes, AttributeValue, Event, Severity
 from spark_events.event.heartbeat import HEARTBEAT
+from spark_events.records.types import ApplicationEnd, ApplicationStart, JvmShutdown, decode
 from spark_events.translate.incidents.keys import ENVIRONMENT, Keys
 from spark_events.translate.translator import Translator
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_events.bridge.records import ApplicationStart
 from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.event import AttributeValue
+from spark_events.records.types import ApplicationStart
 
 _START, _END = "start.json", "end.json"
 _LOG = logging.getLogger(__name__)

@@ -32,10 +32,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import Clocks, boot
 from spark_events.dispatch.spool.ownership import SpoolFolder, SpoolFolders
 from spark_events.event import AttributeValue, Event
+from spark_events.records.types import ApplicationStart
 from spark_events.watch.lost import late_end, lost_event
 from spark_events.watch.mark_files import delete, end_of, identity_of, read, touch, write
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import AttributeValue
+from spark_events.records.types import ApplicationStart
 from spark_events.watch.lost import key_of
 from spark_events.watch.mark_files import identity_of
 from spark_events.watch.sightings import Sighting, Sightings

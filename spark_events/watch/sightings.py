@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from spark_events.bridge.records import ApplicationStart
 from spark_events.event import Attributes, Event
 from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+from spark_events.records.types import ApplicationStart
 from spark_events.watch.lost import key_of, lost_event, scope_of, utc
 
 STATUS_CHANGE = "JobStatusChangeEvent"

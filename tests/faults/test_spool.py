@@ -357,7 +357,7 @@ def offset():
         return 0.0
 time.time = lambda: real() + offset()
 time.time_ns = lambda: int((real() + offset()) * 1e9)
-from spark_events.sidecar import main
+from spark_events.sidecar.main import main
 main()
 """
 

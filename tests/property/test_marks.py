@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from watching import VirtualClocks
 
 from spark_events import Event
-from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import boot
+from spark_events.records.types import ApplicationStart
 from spark_events.watch.marks import LeftMark, MarkConfig, Marks
 
 CONFIG = MarkConfig()

@@ -11,8 +11,8 @@ from spark_events import Event
 from spark_events.config import Settings
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.pipeline import build
 from spark_events.dispatch.telemetry import DeliveryCounters
-from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]
 

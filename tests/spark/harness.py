@@ -183,7 +183,7 @@ def _command_line(process: psutil.Process) -> str:
 
 
 def _is_sidecar(process: psutil.Process) -> bool:
-    return "from spark_events.sidecar import main" in _command_line(process)
+    return "from spark_events.sidecar.main import main" in _command_line(process)
 
 
 def _is_driver(process: psutil.Process) -> bool:

@@ -11,9 +11,9 @@ import pytest
 from spark.harness import SMALL_SPARK, Lab, two_lines
 from spark.sidecar_double import make, records
 
-from spark_events.bridge import records as r
-from spark_events.bridge.event_log.files import find_logs
-from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.records import types as r
+from spark_events.records.event_log.files import find_logs
+from spark_events.records.event_log.reader import EventLogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 

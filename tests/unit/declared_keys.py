@@ -9,9 +9,9 @@ from spark_events.config import Option, options, text
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
+from spark_events.dispatch.plans import EventsConfig, ReporterConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
-from spark_events.plans import EventsConfig, ReporterConfig
 from spark_events.reporters.registry import factory
 from spark_events.translate.config import SECTIONS, TranslateConfig
 from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig

@@ -13,9 +13,9 @@ from types import FrameType
 import pytest
 from fakes import PATIENCE, ROOT, START, application_start, eventually, goodbye, hello, read_events
 
-from spark_events.bridge.acknowledgements import MessageWriter
-from spark_events.bridge.pipe import RecordPipe
-from spark_events.driver_session import DriverSession
+from spark_events.sidecar.acknowledgements import MessageWriter
+from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.pipe import RecordPipe
 
 _TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)

@@ -18,10 +18,10 @@ from fakes import START, application_start, decoded, event
 from watching import INTERVAL, Life, ListDestination, VirtualClocks
 
 from spark_events import Event
-from spark_events.bridge.records import ApplicationStart
 from spark_events.clocks import boot
 from spark_events.config import Secret
 from spark_events.event import encode_lines
+from spark_events.records.types import ApplicationStart
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable

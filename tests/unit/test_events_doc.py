@@ -21,7 +21,6 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
-from spark_events.bridge.records import LINKS
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
 from spark_events.dispatch.telemetry import DeliveryCounters, account
@@ -30,6 +29,7 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, buckets, counted
 from spark_events.enrichment.worker.report import PartitionReport
+from spark_events.records.types import LINKS
 from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, reporter_status

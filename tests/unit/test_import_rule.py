@@ -17,33 +17,29 @@ pytestmark = pytest.mark.no_cover
 
 PACKAGE = Path(spark_events.__file__).parent
 # For each part, a subpackage or top-level module: the parts that it may import.
-LEAVES = {"event", "errors", "config", "clocks", "loading", "loops", "_version"}
+LEAVES = {"event", "errors", "config", "clocks", "loops", "_version"}
 ALLOWED = {
     "event": {"errors"},
     "errors": set(),
     "config": {"errors"},
     "clocks": set(),
-    "loading": set(),
     "loops": set(),
     "_version": set(),
     "jars": {"errors"},
-    "bridge": LEAVES,
+    "records": LEAVES,
     "reporters": LEAVES,
     "enrichment": LEAVES,
-    "translate": LEAVES | {"bridge"},
-    "dispatch": LEAVES | {"reporters"},
+    "translate": LEAVES | {"records"},
+    "dispatch": LEAVES | {"records", "translate", "reporters"},
 }
-ALLOWED["watch"] = LEAVES | {"bridge", "translate", "reporters", "dispatch"}
-ALLOWED["report"] = LEAVES | {"bridge", "translate", "reporters"}
-ALLOWED["plans"] = LEAVES | {"bridge", "translate", "dispatch", "reporters"}
-ALLOWED["pipeline"] = ALLOWED["plans"] | {"plans"}
-ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline", "watch"}
-ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
-ALLOWED["session"] = ALLOWED["sidecar"] | {"jars", "report"}
-ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
+ALLOWED["report"] = LEAVES | {"records", "translate", "reporters"}
+ALLOWED["watch"] = ALLOWED["dispatch"] | {"dispatch"}
+ALLOWED["sidecar"] = ALLOWED["watch"] | {"watch"}
+ALLOWED["stream"] = ALLOWED["sidecar"] | {"sidecar", "jars", "report"}
+ALLOWED["cli"] = ALLOWED["stream"] | {"stream"}
 # The facade imports every part, because it exports the names that users need. A test below verifies that its import is
 # fast.
-ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
+ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "stream"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -88,7 +84,7 @@ def test_imports_point_in_one_direction(module: Path) -> None:
         ("from spark_events.cli import main", {"cli"}),
         ("from spark_events import config, Event", {"config", "__init__"}),
         ("from spark_events.sidecar import main as m", {"sidecar"}),
-        ("def f():\n    import spark_events.pipeline", {"pipeline"}),
+        ("def f():\n    import spark_events.watch", {"watch"}),
         ("import spark_events", {"__init__"}),
         ("import spark_events_other", set()),
     ],
@@ -191,8 +187,8 @@ OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / 
 
 def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
     """The sidecar imports only configured reporters and the default log reporter."""
-    loaded = modules_after("import spark_events.sidecar")
-    assert "spark_events.sidecar" in loaded
+    loaded = modules_after("import spark_events.sidecar.main")
+    assert "spark_events.sidecar.main" in loaded
     assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
     assert loaded & OTHER_REPORTERS == set()
 
@@ -200,7 +196,7 @@ def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
 def test_building_a_pipeline_imports_only_configured_reporters() -> None:
     """The pipeline of a file reporter imports only the file reporter."""
     loaded = modules_after(
-        "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
+        "from spark_events.config import Settings\nfrom spark_events.dispatch.pipeline import build\n"
         "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"
     )
     assert loaded & OTHER_REPORTERS == {"spark_events.reporters.file"}

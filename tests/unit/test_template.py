@@ -9,7 +9,7 @@ import pytest
 from fakes import ROOT
 
 from spark_events.config import Option, Settings, options
-from spark_events.pipeline import build
+from spark_events.dispatch.pipeline import build
 from spark_events.reporters.registry import BUILT_IN, factory
 from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_the_driver
 

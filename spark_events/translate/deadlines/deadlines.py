@@ -1,7 +1,7 @@
 """Deadlines of the application, and the requests that ask the shim about overdue work.
 
 The clock alone is not sufficient to report work as overdue. When a limit has passed, the sidecar asks the shim which
-work is still running. The answer, an :class:`~spark_events.bridge.records.Inspection`, follows all records of earlier
+work is still running. The answer, an :class:`~spark_events.records.types.Inspection`, follows all records of earlier
 events, so work that has ended is never reported. A driver that is paused in a debugger does not answer.
 
 The request contains the overdue deadlines, and the answer repeats them. The shim resends its last answer to a restarted
@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from spark_events.bridge.records import (
+from spark_events.records.types import (
     ApplicationEnd,
     ApplicationStart,
     Inspection,

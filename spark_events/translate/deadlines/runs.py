@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from spark_events.bridge.progress import StreamingProgress
-from spark_events.bridge.records import QueryThread
+from spark_events.records.progress import StreamingProgress
+from spark_events.records.types import QueryThread
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import Place
 from spark_events.translate.draft import Draft, counted

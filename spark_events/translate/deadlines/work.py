@@ -6,8 +6,8 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from spark_events.bridge.records import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.event import AttributeValue
+from spark_events.records.types import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.translate.bounded import put
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of

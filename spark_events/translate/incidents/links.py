@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from spark_events.bridge.records import ApplicationStart
 from spark_events.event import AttributeValue
+from spark_events.records.types import ApplicationStart
 from spark_events.translate.draft import present
 from spark_events.translate.incidents.config import LinkConfig
 

@@ -9,8 +9,8 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 
-from spark_events.bridge.records import ApplicationTotals, QueryProgress
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import ApplicationTotals, QueryProgress
 from spark_events.translate.applications import Applications
 from spark_events.translate.bounded import put
 from spark_events.translate.commits import input_rows, is_commit

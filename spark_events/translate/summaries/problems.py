@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from spark_events.bridge.records import StageTotals
+from spark_events.records.types import StageTotals
 from spark_events.translate.draft import counted, lasting
 from spark_events.translate.summaries.config import SummaryConfig
 

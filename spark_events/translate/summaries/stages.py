@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_events.bridge.records import StageCompleted
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.types import StageCompleted
 from spark_events.translate.draft import Draft, capitalized, counted, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors

@@ -22,7 +22,7 @@ from reporters.peers.postgresql import PASSWORD
 from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError
 from spark_events.config import Settings
-from spark_events.pipeline import build
+from spark_events.dispatch.pipeline import build
 from spark_events.reporters.database import views
 from spark_events.reporters.database.config import DatabaseConfig
 

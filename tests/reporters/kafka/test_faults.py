@@ -15,7 +15,7 @@ from reporters.peers.kafka import PASSWORD, Kafka
 from reporters.running import Running
 from spark_events import ConfigError
 from spark_events.config import Settings
-from spark_events.pipeline import build
+from spark_events.dispatch.pipeline import build
 
 LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "eve"}
 

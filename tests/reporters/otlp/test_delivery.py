@@ -16,8 +16,8 @@ from spark_events import Event, EventBuilder
 from spark_events._version import __version__
 from spark_events.config import Settings
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.pipeline import build
 from spark_events.event import Attributes
-from spark_events.pipeline import build
 
 
 @pytest.fixture(scope="module")

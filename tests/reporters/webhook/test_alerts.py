@@ -28,9 +28,9 @@ from spark_events.config import Settings
 from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
-from spark_events.pipeline import build
-from spark_events.session.callbacks import delivery_of
-from spark_events.session.event_history import EventMatcher
+from spark_events.dispatch.pipeline import build
+from spark_events.stream.callbacks import delivery_of
+from spark_events.stream.event_history import EventMatcher
 from spark_events.translate.translator import Translator
 
 

@@ -20,8 +20,8 @@ from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError, ThrottledError
 from spark_events.config import Secret, Settings
+from spark_events.dispatch.pipeline import build
 from spark_events.errors import TransientError
-from spark_events.pipeline import build
 from spark_events.reporters.http.answers import retry_after, verdict
 from spark_events.reporters.http.config import HttpConfig
 from spark_events.reporters.http.post import post_to, trust

@@ -13,9 +13,9 @@ from fakes import read_events
 from spark_events import Event, EventBuilder, Severity
 from spark_events.config import Settings
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.pipeline import build
 from spark_events.dispatch.selection import SelectionConfig, selector
 from spark_events.errors import ConfigError
-from spark_events.pipeline import build
 
 Select: TypeAlias = Callable[[Sequence[Entry]], Sequence[Entry]]
 

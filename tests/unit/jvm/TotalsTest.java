@@ -147,7 +147,7 @@ final class TotalsTest {
     is(values(totals, "cpus"), "2");
   }
 
-  /** Quantiles equal those of the replay's sketch: tests/unit/bridge/test_totals.py contains the same numbers. */
+  /** Quantiles equal those of the replay's sketch: tests/unit/records/test_totals.py contains the same numbers. */
   @Test
   void quantilesAreThoseOfTheReplay() throws Exception {
     Driver driver = new Driver(0);

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_events.config import Settings
-from spark_events.plans import read
+from spark_events.dispatch.plans import read
 from spark_events.reporters.registry import BUILT_IN
 from spark_events.reporters.webhook.config import ALERTS, FORMATS
 

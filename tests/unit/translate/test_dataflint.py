@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from fakes import ROOT
 
-from spark_events.bridge.event_log.files import find_logs
-from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.records.event_log.files import find_logs
+from spark_events.records.event_log.reader import EventLogReader
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
 from spark_events.translate.translator import Translator
 
-FIXTURES = sorted((ROOT / "tests/unit/bridge/fixtures").glob("*.jsonl"))
+FIXTURES = sorted((ROOT / "tests/unit/records/fixtures").glob("*.jsonl"))
 COMPARED = {"skew", "spill", "tiny-tasks", "one-big-partition"}
 GIB, MIB = 1 << 30, 1 << 20
 T = 1_700_000_000_000

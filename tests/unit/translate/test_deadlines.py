@@ -14,9 +14,9 @@ import pytest
 from fakes import START, application_end, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event
-from spark_events.bridge.records import QueryThread, RunningStage, StageWaited
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
+from spark_events.records.types import QueryThread, RunningStage, StageWaited
 from spark_events.translate.config import read
 from spark_events.translate.deadlines.places import place_of
 from spark_events.translate.translator import Translator

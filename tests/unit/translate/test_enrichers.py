@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from spark_events.bridge.records import ExceptionLink, Failure
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
+from spark_events.records.types import ExceptionLink, Failure
 from spark_events.translate.config import FailureConfig, read
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics

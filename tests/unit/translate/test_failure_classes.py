@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes import ROOT
 
-from spark_events.bridge.records import ExecutorRemoved, StageCompleted
+from spark_events.records.types import ExecutorRemoved, StageCompleted
 from spark_events.translate.executors import Executors
 from spark_events.translate.failure_classes import RETRY_USEFUL, UNKNOWN
 from spark_events.translate.failures import Diagnostics

@@ -9,7 +9,7 @@ import pytest
 
 import spark_events
 from spark_events import Event, Severity
-from spark_events.bridge.records import (
+from spark_events.records.types import (
     ExceptionLink,
     Failure,
     JobEnd,
@@ -267,7 +267,7 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
         f"{SHIPPED}spark_events/enrichment/worker/partition.py",
         f"{SHIPPED}spark_events/__init__.py",
         "/x/spark_events/enrichment/worker/partition.py",
-        "/x/deps.zip/spark_events/pipeline.py",
+        "/x/deps.zip/spark_events/dispatch/pipeline.py",
         r"C:\x\spark_events\event\model.py",
     ],
 )

@@ -23,9 +23,6 @@ from hypothesis import strategies as st
 from property.applications import Application, applications
 
 from spark_events import Budget, Event, Severity
-from spark_events.bridge.event_log.files import find_logs
-from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.bridge.records import StageTotals
 from spark_events.config import Settings
 from spark_events.dispatch.entries import priority_of
 from spark_events.enrichment.driver.micro_batch import MicroBatch
@@ -33,6 +30,9 @@ from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.errors import ConfigError
+from spark_events.records.event_log.files import find_logs
+from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.types import StageTotals
 from spark_events.reporters.log import LogReporter
 from spark_events.translate.config import TranslateConfig, read
 from spark_events.translate.deadlines.config import DeadlineConfig
@@ -42,7 +42,7 @@ from spark_events.translate.translator import Translator
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 GIB = 1 << 30
-LOGS = ROOT / "tests/unit/bridge/fixtures"
+LOGS = ROOT / "tests/unit/records/fixtures"
 #: Totals of a 100 s stage without a problem.
 SOUND: dict[str, Any] = {
     "tasks": 200,

@@ -17,7 +17,7 @@ from fakes import (
 )
 
 from spark_events import Event
-from spark_events.bridge.records import Unknown
+from spark_events.records.types import Unknown
 from spark_events.translate.translator import Translator
 
 STORY = [

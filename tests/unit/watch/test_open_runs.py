@@ -8,9 +8,9 @@ import pytest
 from watching import INTERVAL, Life, VirtualClocks
 
 from spark_events import Event
-from spark_events.bridge.records import ApplicationStart
 from spark_events.config import Secret
 from spark_events.errors import SparkEventsError
+from spark_events.records.types import ApplicationStart
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.reporter import DatabaseReporter
 from spark_events.watch.database import EventDatabase

@@ -148,8 +148,8 @@ def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
 def test_a_sidecar_without_otlp_does_not_import_opentelemetry() -> None:
     """Only the reporter and the metrics exporter import the SDK, and only if they are configured."""
     program = (
-        "import sys\nimport spark_events.sidecar\nfrom spark_events.config import Settings\n"
-        "from spark_events.pipeline import build\nbuild(Settings.of({'events.reporter.l.type': 'log'}))\n"
+        "import sys\nimport spark_events.sidecar.main\nfrom spark_events.config import Settings\n"
+        "from spark_events.dispatch.pipeline import build\nbuild(Settings.of({'events.reporter.l.type': 'log'}))\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'grpc', 'httpx', 'google'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -176,7 +176,7 @@ def test_missing_libraries_are_reported_with_the_install_command() -> None:
     """The message about missing libraries contains the install command of the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
-        "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
+        "from spark_events.config import Settings\nfrom spark_events.dispatch.pipeline import build\n"
         "build(Settings.of({'events.reporter.o.type': 'otlp'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

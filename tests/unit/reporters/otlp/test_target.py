@@ -11,8 +11,8 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from spark_events.config import Settings
+from spark_events.dispatch.pipeline import build
 from spark_events.errors import ConfigError
-from spark_events.pipeline import build
 from spark_events.reporters.otlp.target import OtlpConfig, Target, header_values, target
 
 ALL, LOGS = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_LOGS_"

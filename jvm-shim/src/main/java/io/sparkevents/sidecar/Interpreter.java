@@ -28,7 +28,7 @@ public final class Interpreter {
       "import sys\n"
           + "sys.path[:] = [p for p in sys.path + sys.argv[1:2] if p]\n"
           + "try:\n"
-          + "    from spark_events.sidecar import main\n"
+          + "    from spark_events.sidecar.main import main\n"
           + "except BaseException as error:\n"
           + "    import json\n"
           + "    why = '%s: %s' % (type(error).__name__, error)\n"

@@ -1,0 +1,229 @@
+"""Reader of Spark's event log; yields the records that the shim sends in a live run.
+
+Spark's ``JsonProtocol`` defines the lines. Some kinds of lines produce no record, so the reader checks the kind of a
+line before it decodes the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from spark_events.errors import MissingExtraError
+from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
+from spark_events.records.event_log.files import COMPACT, EventLog
+from spark_events.records.event_log.records import LogRecord, LogRecords
+from spark_events.records.event_log.shapes import EventKind
+from spark_events.records.event_log.sql import SQL_START
+from spark_events.records.types import QueryTerminated
+
+_BEGINNING = b'{"Event":"'
+_SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
+
+
+class EventLogReader:
+    """Single-use reader of one log.
+
+    Args:
+        log: the log's files.
+        on_damage: called with each damaged or missing part and its position.
+        summary_interval: minimum time between two totals of the application, in seconds; 0: only the final totals.
+
+    Attributes:
+        log: the log's files.
+        on_damage: called with each damaged or missing part and its position.
+        lines: number of lines read.
+        recognised: whether any line was an event.
+        first_line: the line that produced the first record; empty before the first record.
+        damaged: number of lines or compressed blocks that were skipped.
+        cut_off: number of files that end in the middle of a line or of a compressed block.
+        unreadable: number of files that could not be read.
+        unknown: number of lines of other kinds than Spark's own.
+    """
+
+    def __init__(self, log: EventLog, on_damage: Callable[[str], None], summary_interval: float = 0.0) -> None:
+        self.log = log
+        self.lines = 0
+        self.first_line = b""
+        self.damaged = 0
+        self.cut_off = 0
+        self.unreadable = 0
+        self.on_damage = on_damage
+        self._file: BinaryIO | None = None
+        self._read_before = 0
+        self._size = sum(map(_size, log.files))
+        self.recognised = False
+        self.unknown = 0
+        self._is_cut_off = False
+        self._handlers = LogRecords(summary_interval).handlers
+
+    @property
+    def fraction(self) -> float:
+        """Fraction of the files' bytes that has been read, from 0 to 1.
+
+        Compressed files count with their compressed size.
+        """
+        here = 0 if self._file is None else self._file.tell()
+        return min(1.0, (self._read_before + here) / self._size) if self._size else 1.0
+
+    def records(self) -> Iterator[LogRecord]:
+        """Yield the records in the order of the log; ``at`` never decreases."""
+        ends: list[QueryTerminated] = []
+        for record in self._all_records():
+            if type(record) is QueryTerminated:
+                ends.append(record)
+                continue
+            if ends:
+                for end in ends:
+                    yield msgspec.structs.replace(end, until=record.at)
+                ends = []
+            yield record
+        yield from ends
+
+    def _all_records(self) -> Iterator[LogRecord]:
+        for name in self.log.missing:
+            self.on_damage(f"{self.log.path}: part {name} is missing")
+        for path in self.log.files:
+            if path.name.endswith(COMPACT):
+                self.on_damage(
+                    f"{path}: Spark has compacted this part; jobs, stages and tasks that had finished are missing, and"
+                    " the application's summary does not count them"
+                )
+            try:
+                with path.open("rb") as file:
+                    self._file = file
+                    yield from self._records(path, file)
+            except OSError as error:
+                self.unreadable += 1
+                self.on_damage(f"{path}: cannot be read: {error.strerror or error}")
+            except MissingExtraError as error:
+                self.unreadable += 1
+                self.on_damage(f"{path}: {error}")
+            finally:
+                self._file = None
+                self._read_before += _size(path)
+
+    def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
+        number = 0
+        self._is_cut_off = False
+        handler_of = self._handlers.get
+        for lines, are_whole in _split(self._pieces(path, file), self._is_needed):
+            self.lines += len(lines)
+            for line in lines:
+                number += 1
+                kind = line[10 : line.find(b'"', 10)]
+                # Decode a part of a line completely, because a part may also end with a bracket.
+                handler = handler_of(kind) if are_whole else self._unusual
+                if handler is None:
+                    if kind.startswith(_SPARKS_OWN) and line[-1:] == b"}":
+                        self.recognised = True
+                        continue
+                    handler = self._unusual
+                try:
+                    records = handler(line)
+                except Exception as error:
+                    # Catch every error that a line causes; reading continues with the next line.
+                    if not line.strip():
+                        continue
+                    if are_whole:
+                        self.damaged += 1
+                        self.on_damage(f"{path}:{number}: {_reason(line, error)}")
+                    else:
+                        self._unfinished(f"{path}:{number}")
+                    continue
+                self.recognised = True
+                if records:
+                    self.first_line = self.first_line or line
+                    yield from records
+
+    def _unfinished(self, where: str) -> None:
+        """Note a last line that is being written or was cut off; it does not count as a line."""
+        self.lines -= 1
+        # If a compressed block was cut off, the damage has already been reported.
+        if not self._is_cut_off:
+            self._cut_off(f"{where}: the file ends in the middle of this line")
+
+    def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
+        def damaged(what: str) -> None:
+            self.damaged += 1
+            self.on_damage(f"{path}: {what}")
+
+        try:
+            yield from pieces(file, damaged)
+        except CutOffError as error:
+            self._cut_off(f"{path}: {error}")
+        except DamagedLogError as error:
+            damaged(str(error))
+
+    def _cut_off(self, damage: str) -> None:
+        self._is_cut_off = True
+        self.cut_off += 1
+        self.on_damage(damage)
+
+    def _is_needed(self, beginning: bytes) -> bool:
+        kind = beginning[10 : beginning.find(b'"', 10)]
+        # Cut the line that records the start of a SQL execution too, because its plan has an unlimited size.
+        return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
+
+    def _unusual(self, line: bytes) -> Sequence[LogRecord]:
+        """Handle a line of an unknown kind, or a line whose kind is at an unusual position."""
+        name = msgspec.json.decode(line, type=EventKind).name
+        handler = self._handlers.get(name.encode())
+        if handler is not None:
+            return handler(line)
+        self.unknown += not name.encode().startswith(_SPARKS_OWN)
+        return ()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _reason(line: bytes, error: Exception) -> str:
+    if line.rstrip()[-1:] != b"}":
+        return "line skipped: incomplete"
+    return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not a Spark event: {error}'}"
+
+
+#: Maximum length of a line that is kept without checking whether the reader needs the line.
+_LONG = 1 << 20
+#: Maximum length of a valid line. A longer line indicates a file without line breaks.
+_LONGEST = 1 << 27
+_KEPT_BYTES = 1 << 10
+
+
+def _split(pieces: Iterable[bytes], is_needed: Callable[[bytes], bool]) -> Iterator[tuple[list[bytes], bool]]:
+    """Yield lists of lines without their line breaks, and whether the lines are whole.
+
+    Only the text after the last line break may be a part of a line. A long unneeded line is reduced to its first 1,024
+    bytes and its last byte. A line above the maximum length is also cut, so that the reader detects it as damaged.
+
+    Args:
+        pieces: the text in pieces of any size.
+        is_needed: decides from the first bytes of a line whether the line is needed.
+    """
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        if whole:
+            if begun:
+                whole[0] = b"".join((*begun, whole[0]))
+                begun, size = [], 0
+            yield whole, True
+        if not rest:
+            continue
+        begun.append(rest)
+        size += len(rest)
+        if size > _LONG:
+            beginning = b"".join(begun[:2])[:_KEPT_BYTES]
+            if size > _LONGEST or not is_needed(beginning):
+                begun, size = [beginning, rest[-1:]], 0
+    if begun:
+        yield [b"".join(begun)], False

@@ -1,0 +1,117 @@
+"""SQL executions in the event log, converted as in the shim (``SqlRecords.java``)."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+
+import msgspec
+
+from spark_events.records.event_log.failures import cut
+from spark_events.records.event_log.redaction import Redaction
+from spark_events.records.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
+from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
+
+_KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+SQL_START = _KIND + b"Start"
+SQL_END = _KIND + b"End"
+#: Key that follows the description. If the reader has cut a line, the fields before this key are complete.
+_DETAILS = b',"details":"'
+_MOST_RUNNING = 4_096
+#: Strings in the description that Spark assigns to the executions of a micro-batch.
+_RUN = "\nrunId = "
+_BATCH = "\nbatch = "
+#: Limits, in characters, of a plan's description that is read, of all its selected lines, and of one line.
+_LONGEST_PLAN = 1 << 20
+_MOST_OF_PLAN = 4_096
+_LONGEST_LINE = 512
+#: Nodes of a plan that name a table or a path.
+_NAMED = re.compile(
+    r"\(\d+\) (?:(?:Batch)?Scan |Execute |\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert))", re.ASCII
+)
+
+
+class SqlLines:
+    """Converter for the lines of SQL executions.
+
+    It converts starts outside micro-batches, failures, and the first success after a failure.
+
+    Attributes:
+        redaction: redaction of descriptions and plans.
+    """
+
+    def __init__(self, redaction: Redaction) -> None:
+        self.redaction = redaction
+        self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self._failed_last = False
+        self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
+
+    def start(self, line: bytes) -> SqlExecutionStart | None:
+        """Return the record of an execution's start; None for an execution in a micro-batch.
+
+        The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
+        cut removed a part of the description.
+        """
+        if b'"details"' not in line and line[-1:] == b"}":
+            return None
+        started = self._decoded(line)
+        root = started.execution_id if started.root_execution_id is None else started.root_execution_id
+        outermost = self._running.get(root)
+        description = started.description if outermost is None else outermost[1]
+        self._running[started.execution_id] = root, description
+        if len(self._running) > _MOST_RUNNING:
+            self._running.popitem(last=False)
+        if _RUN in description and _BATCH in description:
+            return None
+        return SqlExecutionStart(
+            execution_id=started.execution_id,
+            root_id=root,
+            time=started.time,
+            description=self._description(description),
+            plan=self._names_of(started.physical_plan_description),
+        )
+
+    def _decoded(self, line: bytes) -> SqlExecutionStartLine:
+        try:
+            return self._decode_start(line)
+        except msgspec.DecodeError:
+            details = line.find(_DETAILS)
+            if details < 0:
+                raise
+            return self._decode_start(line[:details] + b"}")
+
+    def end(self, line: SqlExecutionEndLine, at: int) -> SqlExecutionEnd | None:
+        """Return the record of an execution's completion; None for a success without an earlier failure."""
+        known = self._running.pop(line.execution_id, None)
+        if not line.error_message and not self._failed_last:
+            return None
+        self._failed_last = bool(line.error_message)
+        return SqlExecutionEnd(
+            at=at,
+            execution_id=line.execution_id,
+            root_id=line.execution_id if known is None else known[0],
+            time=line.time,
+            description=None if known is None else self._description(known[1]),
+            error=cut(line.error_message) if line.error_message else None,
+        )
+
+    def _description(self, description: str) -> str:
+        return cut(self.redaction.text("spark.job.description", description))
+
+    def _names_of(self, plan: str) -> list[str]:
+        """Return the lines of a plan's description that name tables and paths.
+
+        ``plan_tables.py`` parses these lines.
+        """
+        lines = []
+        left = _MOST_OF_PLAN
+        is_named = False
+        for line in plan.split("\n") if len(plan) <= _LONGEST_PLAN else ():
+            is_node = line.startswith("(")
+            if is_node:
+                is_named = _NAMED.match(line) is not None
+            if is_named and left > 0 and (is_node or line.startswith(("Location: ", "Arguments: "))):
+                kept = self.redaction.text("plan", line)[: min(left, _LONGEST_LINE)]
+                left -= len(kept)
+                lines.append(kept)
+        return lines

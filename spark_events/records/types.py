@@ -1,0 +1,617 @@
+"""Types of the records that the shim sends, one per kind.
+
+Records contain facts as Spark reports them; ``translate`` interprets these facts. A newer shim may send other fields
+and kinds. Unknown fields are ignored, and a record of an unknown kind becomes :class:`Unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from spark_events.records.plan_tables import tables
+from spark_events.records.progress import StreamingProgress
+
+#: Spark's default for the maximum number of consecutive failed attempts of a stage.
+MOST_FAILURES = 4
+#: Names of an application's links, by Spark's keys; the shim contains the same table.
+LINKS = {
+    "history": "spark.yarn.historyServer.address",
+    "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
+    "pod": "spark.kubernetes.driver.pod.name",
+    "namespace": "spark.kubernetes.namespace",
+    "parentRun": "spark.openlineage.parentRunId",
+    "parentNamespace": "spark.openlineage.parentJobNamespace",
+    "parentJob": "spark.openlineage.parentJobName",
+    "rootRun": "spark.openlineage.rootParentRunId",
+    "rootNamespace": "spark.openlineage.rootParentJobNamespace",
+    "rootJob": "spark.openlineage.rootParentJobName",
+}
+
+
+def _tag(class_name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_tag):
+    """One line of the pipe.
+
+    ``seq`` is the number of a record that needs an acknowledgement, and 0 for other lines. ``at`` is the time at which
+    the shim received the event, in milliseconds since the epoch.
+    """
+
+    seq: int = 0
+    at: int = 0
+
+
+class SettingRecord(msgspec.Struct, frozen=True):
+    """Setting as the user wrote it, and its origin."""
+
+    key: str
+    value: str
+    origin: str
+
+
+#: Protocol version, which must be the same in the shim and in this package.
+PROTOCOL = 1
+
+
+class Hello(_Line, frozen=True, kw_only=True):
+    """First line of the pipe.
+
+    The line contains the protocol, the settings, the application's name, the driver's process and the state of the
+    earlier sidecars. ``version`` is the version of the jar; empty if the shim does not run from a jar. ``sequence`` is
+    the number of the first event. ``before`` contains the earlier sidecars' counters and circuit breaker states.
+    ``dropped`` is the number of records that were dropped earlier. ``memory`` is what an earlier sidecar asked to
+    remember.
+    """
+
+    protocol: int
+    settings: list[SettingRecord]
+    version: str = ""
+    application: str = ""
+    sequence: int = 1
+    driver: int = 0
+    before: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    dropped: int = 0
+    memory: str = ""
+
+
+class Goodbye(_Line, frozen=True, kw_only=True):
+    """Last line of the pipe.
+
+    After this line, the driver waits at most ``within_ms`` milliseconds for the sidecar to exit. ``dropped`` is the
+    number of records that were dropped before they reached this sidecar or an earlier sidecar.
+    """
+
+    within_ms: int
+    dropped: int = 0
+
+
+class Restored(_Line, frozen=True, kw_only=True):
+    """Record that an earlier sidecar has already reported; the shim repeats it to restore the state."""
+
+    record: msgspec.Raw
+
+
+class Dropped(_Line, frozen=True, kw_only=True):
+    """Number of records that the shim lost, or of events that Spark lost, by kind.
+
+    ``where`` is the place of the loss; its values are those of the event attribute ``spark.events.dropped.where``.
+    """
+
+    records: dict[str, int]
+    where: str = "handoff"
+
+
+class ExceptionLink(msgspec.Struct, frozen=True):
+    """One exception of a chain."""
+
+    type: str
+    message: str | None = None
+    error_class: str | None = None
+    sql_state: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Exception with its causes.
+
+    ``chain`` begins with the outermost exception and ends with the root cause. ``trace`` is the stack trace as Java
+    prints it.
+    """
+
+    chain: list[ExceptionLink]
+    trace: str = ""
+
+
+class ApplicationStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerApplicationStart`` with the submitted program.
+
+    ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
+    main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
+    application's setting keys. ``links`` contains URLs and the run that submitted the application, under the names in
+    :data:`LINKS`.
+    """
+
+    app_id: str | None
+    app_name: str
+    attempt_id: str | None
+    user: str
+    time: int
+    spark_version: str
+    host: str = ""
+    command: str = ""
+    main_class: str = ""
+    py_files: list[str] = []
+    namespaces: list[str] = []
+    links: dict[str, str] = {}
+
+
+class ApplicationEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerApplicationEnd``, with evidence of its cause.
+
+    ``exit_code`` is the code that Spark reports; Spark also reports 0 if it does not know the code.
+    ``program_exit_code`` is a code that the shim or the sidecar has confirmed. If ``provisional`` is true, a later
+    record replaces this one when the outcome is known. ``stopped_before`` means that the program failed after it had
+    stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
+    """
+
+    time: int
+    ending: str
+    exit_code: int | None = None
+    program_exit_code: int | None = None
+    exit_signal: str | None = None
+    provisional: bool = False
+    stopped_before: bool = False
+    failure: Failure | None = None
+    #: The program's stack frame that called ``System.exit``.
+    exit_caller: str | None = None
+    #: Last error message that the spark-sql shell printed.
+    shell_error: str | None = None
+
+
+class JvmShutdown(_Line, frozen=True, kw_only=True):
+    """Orderly shutdown of the JVM; the application may or may not have ended before."""
+
+
+class JobStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerJobStart`` with the properties that identify the job's origin.
+
+    ``stages`` contains the ids of the job's stages, at most 1,000.
+    """
+
+    job_id: int
+    time: int
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    stages: list[int] = msgspec.field(default_factory=list)
+
+
+class BatchStarted(_Line, frozen=True, kw_only=True):
+    """Start of the first job of a query's batch.
+
+    The shim records the batch's further jobs and stages only if one of them fails. The properties contain the query,
+    the batch and the policy for several watermarks.
+    """
+
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class JobEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerJobEnd``; a job without a failure has succeeded.
+
+    ``ui`` is the address of the driver's UI.
+    """
+
+    job_id: int
+    time: int
+    failure: Failure | None = None
+    ui: str = ""
+
+
+class SqlExecutionStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerSQLExecutionStart`` of an execution outside micro-batches.
+
+    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those lines of the
+    physical plan's description that name tables and paths. Secrets in the lines are redacted, and the lines have at
+    most 4,096 characters in total.
+    """
+
+    execution_id: int
+    time: int
+    root_id: int | None = None
+    description: str | None = None
+    plan: list[str] = []
+
+    @property
+    def reads(self) -> list[str]:
+        """Tables and paths that the execution reads, each once."""
+        return tables(self.plan)[0]
+
+    @property
+    def writes(self) -> list[str]:
+        """Tables and paths that the execution writes, each once."""
+        return tables(self.plan)[1]
+
+
+class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
+
+    ``root_id`` and ``description`` belong to the outermost enclosing execution.
+    """
+
+    execution_id: int
+    time: int
+    root_id: int | None = None
+    description: str | None = None
+    error: str | None = None
+
+
+class StageSubmitted(_Line, frozen=True, kw_only=True):
+    """``SparkListenerStageSubmitted``: an attempt of a stage begins."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class StageTasks(_Line, frozen=True, kw_only=True):
+    """Change of a stage attempt's status, with its task counts.
+
+    ``failed`` is the number of failed task attempts.
+    """
+
+    stage_id: int
+    attempt: int
+    time: int
+    status: str
+    tasks: int
+    running: int
+    finished: int
+    failed: int
+
+
+class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over the task attempts that ended; times in milliseconds.
+
+    ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task.
+    ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
+    cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
+    whose executor was lost, so the other sums exclude such attempts. ``scheduler_delay_ms`` is computed as in Spark's
+    UI. ``peak_execution_memory`` is the largest value of any attempt, in bytes.
+    """
+
+    tasks: int = 0
+    failed: int = 0
+    killed: int = 0
+    speculative: int = 0
+    task_ms: int = 0
+    retried_ms: int = 0
+    run_ms: int = 0
+    cpu_ms: int = 0
+    gc_ms: int = 0
+    deserialize_ms: int = 0
+    scheduler_delay_ms: int = 0
+    result_serialize_ms: int = 0
+    getting_result_ms: int = 0
+    result_bytes: int = 0
+    input_bytes: int = 0
+    input_rows: int = 0
+    output_bytes: int = 0
+    output_rows: int = 0
+    shuffle_read_bytes: int = 0
+    shuffle_read_rows: int = 0
+    fetch_wait_ms: int = 0
+    shuffle_write_bytes: int = 0
+    shuffle_write_rows: int = 0
+    shuffle_write_ms: int = 0
+    spill_memory_bytes: int = 0
+    spill_disk_bytes: int = 0
+    peak_execution_memory: int = 0
+
+
+class StageTotals(TaskTotals, frozen=True, kw_only=True):
+    """Totals of a stage attempt, from its submission to its completion.
+
+    Tasks that finish after the completion are not included. A duration is the time from launch to finish of a
+    successful task attempt. Quantiles are at most 0.8 % below the exact value and never below the minimum
+    (``event_log/sketch.py``). ``slowest_*`` describe the successful attempt with the longest duration.
+    ``largest_input_bytes`` and ``median_input_bytes`` are the input plus shuffle read of one successful attempt.
+    ``started`` and ``ended`` are milliseconds since the epoch; ``started`` is 0 if Spark sent no time. ``cpus`` is
+    ``spark.task.cpus``, the number of cores that a task occupies.
+    """
+
+    cpus: int = 1
+    started: int = 0
+    ended: int = 0
+    duration_p50_ms: int = 0
+    duration_p95_ms: int = 0
+    duration_max_ms: int = 0
+    slowest_task: int = -1
+    slowest_attempt: int = 0
+    slowest_executor: str = ""
+    slowest_host: str = ""
+    largest_input_bytes: int = 0
+    median_input_bytes: int = 0
+
+
+class ApplicationTotals(_Line, frozen=True, kw_only=True):
+    """Cumulative totals of the application.
+
+    The shim sends the totals every ``events.summary.interval``, and when the application ends (``final``). Because the
+    shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the
+    jobs and stages of micro-batches produce no records. ``totals`` includes running stages. ``jobs`` and ``stages``
+    count the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
+    ``totals.task_ms``, and the time since launch of all running task attempts in running stages; at most ``core_ms``.
+    ``core_ms`` is the integral of the number of executor cores over time; for a local application, the driver's cores
+    count. For ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after
+    executors, or no measurement arrived.
+    """
+
+    time: int
+    final: bool = False
+    jobs: int = 0
+    jobs_failed: int = 0
+    stages: int = 0
+    stages_failed: int = 0
+    totals: TaskTotals = msgspec.field(default_factory=TaskTotals)
+    busy_ms: int = 0
+    core_ms: int = 0
+    cores_now: int = 0
+    peak_driver_heap_bytes: int = 0
+    peak_executor_heap_bytes: int = 0
+    peak_driver_offheap_bytes: int = 0
+    peak_executor_offheap_bytes: int = 0
+    peak_driver_python_bytes: int = 0
+    peak_executor_python_bytes: int = 0
+
+
+class StageCompleted(_Line, frozen=True, kw_only=True):
+    """Record of a ``SparkListenerStageCompleted``.
+
+    A stage attempt without a failure reason has succeeded. ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``,
+    the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of the failed task whose
+    message is the reason for the stage's failure. ``lost_executor`` and ``lost_host`` identify the executor whose
+    shuffle output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
+    """
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    failed: int = 0
+    failure_reason: str | None = None
+    task_failure: str | None = None
+    lost_executor: str | None = None
+    lost_host: str | None = None
+    most_failures: int = MOST_FAILURES
+    totals: StageTotals | None = None
+
+
+class ExecutorAdded(_Line, frozen=True, kw_only=True):
+    """Record of a ``SparkListenerExecutorAdded``."""
+
+    executor_id: str
+    time: int
+    host: str = ""
+    cores: int = 0
+
+
+class ExecutorRemoved(_Line, frozen=True, kw_only=True):
+    """``SparkListenerExecutorRemoved``, with the number of tasks that were running on the executor and their stages."""
+
+    executor_id: str
+    time: int
+    reason: str | None = None
+    host: str | None = None
+    tasks: int = 0
+    stages: list[int] = []
+
+
+class LongestTask(msgspec.Struct, frozen=True):
+    """The longest-running task of a stage; ``time`` is its start, in milliseconds since the epoch."""
+
+    task: int
+    executor: str
+    host: str
+    time: int
+
+
+class RunningStage(msgspec.Struct, frozen=True, kw_only=True):
+    """Running stage attempt, with its task counts."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    running: int = 0
+    finished: int = 0
+    properties: dict[str, str] = {}
+    longest: LongestTask | None = None
+
+
+class PythonFrame(NamedTuple):
+    """Frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+class QueryThread(msgspec.Struct, frozen=True, kw_only=True):
+    """Thread of a running query.
+
+    ``busy_since`` is 0 while the query waits for its next trigger or for data. ``frames`` are
+    ``package.Class.method(File:line)``, innermost first, without frames that do not help to locate the thread. If the
+    thread waits for a Python function, ``python`` contains the stacks of all Python functions that the JVM is calling,
+    innermost frame first.
+    """
+
+    run_id: str
+    busy_since: int = 0
+    continuous: bool = False
+    frames: list[str] = []
+    python: list[list[PythonFrame]] = []
+
+    @property
+    def is_in_python(self) -> bool:
+        """Whether the thread waits for a Python function."""
+        return any(frame.startswith("py4j.reflection.PythonProxyHandler.") for frame in self.frames)
+
+
+class Inspection(_Line, frozen=True, kw_only=True):
+    """Answer from the shim to a request for the running work.
+
+    ``asked`` and ``overdue`` repeat the values of the request. ``idle_since`` is the time at which the last task ended;
+    0 while a task runs. ``executors`` is -1 if the number is unknown because the listener was added after executors.
+    Each element of ``jobs`` is a job id, followed by the ids of the job's stages.
+    """
+
+    asked: int
+    overdue: str = ""
+    queries: list[QueryThread] = []
+    jobs: list[list[int]] = []
+    stages: list[RunningStage] = []
+    idle_since: int = 0
+    executors: int = -1
+    cores: int = 0
+
+
+class StageWaited(_Line, frozen=True, kw_only=True):
+    """Time during which the tasks of a stage attempt waited and no task of any stage ran.
+
+    The wait lasted from ``since`` to ``time``. Only a replay creates this record.
+    """
+
+    stage: RunningStage
+    since: int
+    time: int
+    executors: int = -1
+    cores: int = 0
+
+
+class QueryStarted(_Line, frozen=True, kw_only=True):
+    """Record of a ``QueryStartedEvent``."""
+
+    id: str
+    run_id: str
+    name: str | None
+    timestamp: str
+
+
+class QueryIdle(_Line, frozen=True, kw_only=True):
+    """``QueryIdleEvent`` (Spark 3.5 and later), repeated while the query finds no data."""
+
+    id: str
+    run_id: str
+    timestamp: str
+
+
+class QueryTerminated(_Line, frozen=True, kw_only=True):
+    """``QueryTerminatedEvent``; a query without an exception was stopped or has processed all its data.
+
+    ``ui`` is the address of the driver's UI.
+
+    Spark's event contains no time. In an event log, the query ended between ``at`` and ``until``, the times of the
+    preceding and the following line.
+    """
+
+    id: str
+    run_id: str
+    exception: str | None = None
+    error_class: str | None = None
+    until: int | None = None
+    ui: str = ""
+
+
+class QueryProgress(_Line, frozen=True, kw_only=True):
+    """Record of a ``QueryProgressEvent``."""
+
+    progress: StreamingProgress
+
+
+class AddedEvent(msgspec.Struct, frozen=True):
+    """Event that a user's program adds.
+
+    The program assigns ``id``, which is unique in the application.
+    """
+
+    id: str
+    name: str
+    class_scope: str
+    body: str = ""
+    severity: str = "INFO"
+    time: int = 0
+    attributes: dict[str, Any] = {}
+
+
+class Added(_Line, frozen=True, kw_only=True):
+    """Call to ``io.sparkevents.Events.add`` by a user's program."""
+
+    event: AddedEvent
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """Line of a kind or format that this version does not know."""
+
+    seq: int = 0
+    kind: str = ""
+    at: int = 0
+
+
+Record: TypeAlias = (
+    Hello
+    | Goodbye
+    | Restored
+    | Dropped
+    | ApplicationStart
+    | ApplicationEnd
+    | JvmShutdown
+    | BatchStarted
+    | JobStart
+    | JobEnd
+    | SqlExecutionStart
+    | SqlExecutionEnd
+    | QueryStarted
+    | QueryIdle
+    | QueryTerminated
+    | QueryProgress
+    | StageSubmitted
+    | StageTasks
+    | StageCompleted
+    | ApplicationTotals
+    | ExecutorAdded
+    | ExecutorRemoved
+    | Inspection
+    | Added
+)
+
+
+#: Errors that the decoder raises for a line that is not JSON, has another format, is not UTF-8, or is nested too
+#: deeply.
+_NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+_known: Callable[[bytes | memoryview | msgspec.Raw], Record] = msgspec.json.Decoder(Record).decode
+_unknown = msgspec.json.Decoder(Unknown).decode
+
+
+def decode(line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
+    """Decode one line to a record, and raise no error, whatever the line contains.
+
+    An unknown line keeps its number, so that the line can be acknowledged.
+    """
+    try:
+        return _known(line)
+    except _NOT_UNDERSTOOD:
+        pass
+    try:
+        return _unknown(line)
+    except _NOT_UNDERSTOOD:
+        return Unknown()
