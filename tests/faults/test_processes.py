@@ -187,7 +187,6 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Two seconds after the driver was killed, LOST is in the file."""
     _, seconds, _ = driver_killed.result()
     assert seconds < 2
 

@@ -528,7 +528,6 @@ def test_the_log_has_the_expected_form(logged: Run) -> None:
 
 
 def test_a_replay_has_the_live_events_in_order(logged: Run, replayed: list[dict[str, Any]]) -> None:
-    """A replay creates the same events as the live run, in the same order."""
     live = of_the_run(logged)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
     ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not live_only_fields(e) & END]

@@ -155,7 +155,6 @@ def run(how: str, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
-    """spark-events does not change the exit code of an application."""
     assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
 
 

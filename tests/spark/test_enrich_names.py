@@ -111,7 +111,6 @@ def test_sort_expressions_are_not_names(df: DataFrame) -> None:
 
 
 def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
-    """Idempotency keys do not depend on whether the name of their column is special."""
     made = [
         row.x for row in enrich_batch(df, keyed, output="x string", replay=Replay(idempotency_cols="a.b")).collect()
     ]

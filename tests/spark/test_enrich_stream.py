@@ -119,7 +119,6 @@ def test_a_batch_is_committed_after_its_last_answer(
 def test_a_failed_batch_is_not_committed_and_runs_again(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A failed batch is not committed and runs again with the same batch id and idempotency keys."""
     service.script(rules=[rule("13", forever={"status": 500})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
     with pytest.raises(

@@ -97,7 +97,6 @@ def test_an_active_source_is_never_idle(run: Run) -> None:
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None:
-    """Coalesced commit events cover each file in commits/ once, and there are fewer events than files."""
     batches: list[int] = []
     reported = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
     for event in reported:

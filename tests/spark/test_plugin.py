@@ -117,12 +117,10 @@ def metrics_of(run: Run) -> dict[str, float]:
 
 
 def test_the_plugin_alone_reports_all_events(listening: Future[Run]) -> None:
-    """With the plugin and no configured listener, all events of the application are reported."""
     assert_reported_once(listening.result(), "alone")
 
 
 def test_plugin_and_listener_report_once(listening: Future[Run]) -> None:
-    """With both plugin and listener configured, every event is reported once."""
     assert_reported_once(listening.result(), "both")
 
 

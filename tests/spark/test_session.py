@@ -67,7 +67,6 @@ def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
-    """A stream that starts late knows the names of the application and of a running query."""
     _, truth = alone
     assert truth["early"] == ["early", "alone"]
 
@@ -82,7 +81,6 @@ def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
 
 
 def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, Any]) -> None:
-    """Plain and async callbacks run once per event, outside the main thread."""
     _, truth = alone
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
@@ -140,7 +138,6 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """The report contains separate counters for a callback and a reporter with the same name."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
     # The counters do not include the report itself.
@@ -252,7 +249,6 @@ def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
-    """Events that several threads add are reported once, in the order of each thread."""
     reported = rounds["from_threads"]
     assert sorted(reported) == list(range(200))
     for thread in range(4):

@@ -64,7 +64,6 @@ def problems(values: dict[str, str]) -> tuple[str, ...]:
     ],
 )
 def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object) -> None:
-    """A valid value is parsed to its type."""
     assert kind.parse(given_text) == value
 
 
@@ -173,7 +172,6 @@ def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int
     ],
 )
 def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object, written: str) -> None:
-    """Values are formatted in the form in which users write them."""
     assert kind.format(value) == written
 
 
@@ -211,7 +209,6 @@ def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
 
 
 def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:
-    """If no key is similar to an unknown key, the message lists all keys of the section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 

@@ -178,7 +178,6 @@ def test_other_fields_are_validated() -> None:
 
 
 def test_an_event_survives_pickling_and_copying_unchanged() -> None:
-    """A pickled or copied event equals the original and is immutable."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
         assert again == event

@@ -219,6 +219,5 @@ def test_the_facade_imports_no_spark() -> None:
 
 
 def test_the_facade_has_a_sorted_and_complete_all() -> None:
-    """The facade's __all__ is sorted and complete, and every name in it exists."""
     assert spark_events.__all__ == sorted(spark_events.__all__)
     assert all(hasattr(spark_events, name) for name in spark_events.__all__)

@@ -100,7 +100,6 @@ def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
 def test_files_compressed_by_spark_are_read(name: str) -> None:
-    """Files that Spark's codecs wrote can be read."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
 

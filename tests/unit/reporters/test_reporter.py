@@ -61,7 +61,6 @@ def test_a_user_s_class_is_found_by_its_path() -> None:
     ],
 )
 def test_an_invalid_reporter_type_is_rejected_with_the_reason(name: str, reason: str) -> None:
-    """The message about an invalid reporter type contains the reason."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         factory(name)
 

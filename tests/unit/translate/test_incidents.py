@@ -259,7 +259,6 @@ def test_a_cancelled_job_is_no_failure(reason: str) -> None:
 
 
 def test_an_event_of_the_program_keeps_its_severity() -> None:
-    """An event of the user's program keeps its severity, even if it has the name of a built-in event."""
     own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
     *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
     assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])

@@ -186,7 +186,6 @@ def test_the_last_overdue_job_of_a_group_closes_its_incident() -> None:
 
 
 def test_the_last_topic_behind_closes_the_incident_of_its_query() -> None:
-    """If two topics of a query have a backlog, the incident closes when both have recovered."""
     translator = Translator(TranslateConfig(deadline=DeadlineConfig(lag=10, lag_time=60.0)))
 
     def progress(batch: int, a: int, b: int) -> dict[str, Any]:

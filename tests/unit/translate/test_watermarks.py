@@ -296,7 +296,6 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
 
 
 def test_two_silent_sources_are_both_named() -> None:
-    """If each of two silent sources may hold back the watermark, both are named."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
@@ -325,7 +324,6 @@ def test_rows_without_newer_event_time_name_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """If a query has no rows at all, for example at night, it is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -525,7 +523,6 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
-    """A finished query does not become idle, even if late records arrive."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -550,7 +547,6 @@ def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: 
 
 
 def test_a_finished_application_does_not_become_idle(query: Query) -> None:
-    """After the application's end, no query becomes idle."""
     query.send(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
