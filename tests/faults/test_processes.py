@@ -206,7 +206,6 @@ def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run
 
 
 def test_the_job_succeeds(run: Run) -> None:
-    """The job succeeds in spite of any fault of the sidecar."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 

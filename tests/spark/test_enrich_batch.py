@@ -274,8 +274,6 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
 
 @pytest.mark.any_spark
 def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSession, service: EnrichService) -> None:
-    """A lone surrogate in a result or in an exception's message fails only its row, and causes no repeated call."""
-
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
         if row.id == 0:
@@ -556,8 +554,6 @@ def test_tasks_of_an_executor_share_the_adapted_calls_in_flight(spark: SparkSess
 
 @pytest.mark.any_spark
 def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
-    """A million rows in one partition are enriched; the engine processes them in chunks."""
-
     async def double(row: Any) -> dict[str, Any]:
         return {"twice": 2 * row.id}
 

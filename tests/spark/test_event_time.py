@@ -91,7 +91,6 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
 
 
 def test_an_active_source_is_never_idle(run: Run) -> None:
-    """A source that continuously delivers rows is never reported as IDLE."""
     assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
 
 

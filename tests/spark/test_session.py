@@ -72,7 +72,6 @@ def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
 
 
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
-    """A reporter object, a configured reporter and the history receive the same events, each once."""
     done, truth = alone
     reported = [tuple(one) for one in truth["history"]]
     assert len(reported) == len(set(reported)) > 10
@@ -119,7 +118,6 @@ def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """If a wait times out or the stream stops, the error lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -242,7 +240,6 @@ def test_an_application_has_one_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
-    """A forked child has no stream, and the parent's stream continues."""
     assert rounds["fork"] == [0, True]
     assert rounds["after_fork"] == "AfterTheFork"
 
@@ -267,7 +264,6 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_script_without_stop_delivers_all_events(lab: Lab, tmp_path: Path) -> None:
-    """A script that stops neither its stream nor its session delivers every event."""
     script, reported = tmp_path / "ends.py", tmp_path / "reported.jsonl"
     script.write_text(
         "import spark_events\n"

@@ -176,7 +176,6 @@ def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """A section contains the given values. For keys that are not set, it contains the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -244,7 +243,6 @@ def test_the_spark_prefix_has_precedence(order: int) -> None:
 
 
 def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
-    """The names of configured reporters are the distinct first parts of the keys below the prefix."""
     settings = Settings.of(
         {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
     )
@@ -252,7 +250,6 @@ def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
 
 
 def test_options_are_listed_in_declaration_order() -> None:
-    """The keys of a section are listed in the order of their declaration, for templates and documents."""
     declared = options(Section)
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING

@@ -106,7 +106,6 @@ def test_files_compressed_by_spark_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "snappy"])
 def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
-    """All flushed text of a log in progress is read, although the compressed stream has no end mark."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
     assert expected.startswith(unpacked.text)

@@ -745,7 +745,6 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     ],
 )
 def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """Valid JSON with impossible numbers or times never aborts the replay."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]

@@ -75,6 +75,5 @@ def test_one_event_is_decoded() -> None:
 
 
 def test_a_deeply_nested_value_is_not_an_event() -> None:
-    """``decode_event`` raises the documented error for a value that is nested too deeply."""
     with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
         spark_events.decode_event(NESTED)

@@ -320,7 +320,6 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 
 
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
-    """Restored records are not reported again. The sidecar continues with their event numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})

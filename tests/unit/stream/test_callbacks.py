@@ -168,7 +168,6 @@ def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: Dispatcher) 
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: Dispatcher) -> None:
-    """A callback receives only events of the selected scope and severity, and no events after it was removed."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")

@@ -101,7 +101,6 @@ def test_more_than_the_limit_is_counted() -> None:
 
 
 def test_no_events_without_a_limit() -> None:
-    """With the limit 0, no executor causes an event."""
     assert translated([added(), removed()], most=0)[1] == []
 
 

@@ -309,7 +309,6 @@ def test_an_application_that_fails_because_of_its_query(trace: str) -> None:
 
 
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
-    """If a query fails repeatedly, each failure is one alarm with the same key, even in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
     records += [again, query_terminated("r2", exception=SINK, at=START + 5_000)]

@@ -127,6 +127,5 @@ def test_commit_of_an_unknown_run_is_reported() -> None:
 
 
 def test_repeated_records_make_no_second_event() -> None:
-    """A repeated record of the start or end of a query causes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

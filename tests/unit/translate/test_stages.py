@@ -252,7 +252,6 @@ def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
 
 
 def test_a_repeated_status_change_makes_no_event() -> None:
-    """A repeated or outdated status change of a stage causes no event, so event ids are not repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
     events = translate(submitted(), running, over, running, over, late)

@@ -191,7 +191,6 @@ def test_a_short_stage_has_no_problem(millis: int) -> None:
 
 
 def test_a_stage_of_unknown_duration_has_no_problem() -> None:
-    """A stage without a submission time has no problem."""
     assert kinds({**EVERYTHING, "started": 0}) == []
 
 

@@ -189,7 +189,6 @@ def test_a_clock_that_is_set_ahead_makes_no_source_idle(query: Query, hours: int
 
 
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Spark repeats idle reports, but the IDLE event occurs once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -564,7 +563,6 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """A repeated progress, or the progress of an older batch, changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -590,7 +588,6 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """If the clock is set back by a day, events are not delayed, and later changes have the new time."""
     # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
