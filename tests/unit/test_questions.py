@@ -107,3 +107,15 @@ def test_only_a_transient_failure_is_rerun(failures: list[spark_events.Event], c
     path.write_bytes(encode_lines(failures))
     command = [sys.executable, str(program("transient.py", tmp_path)), str(path), "orders"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == code
+
+
+def test_only_the_documented_places_listen() -> None:
+    """A new port has to be added to the table of ports, and here."""
+    listens = re.compile(r"\.listen\(\d|start_server\(|start_unix_server\(|create_server\(|ServerSocket|HTTPServer")
+    sources = [*ROOT.glob("spark_events/**/*.py"), *ROOT.glob("jvm-shim/src/main/**/*.java")]
+    found = {str(path.relative_to(ROOT)) for path in sources if listens.search(path.read_text(encoding="utf-8"))}
+    assert found == {
+        "spark_events/enrichment/driver/driver_channel.py",
+        "spark_events/report/serve.py",
+        "spark_events/sidecar/python_stacks.py",
+    }
