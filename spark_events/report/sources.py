@@ -315,7 +315,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
         engine = engines.create(config)
     except ValueError as error:
         raise SparkEventsError(f"SOURCE: {error}") from None
-    where = engine.url.set(query={}).render_as_string(hide_password=True)
+    where = engines.where(engine.url)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         try:
