@@ -204,7 +204,7 @@ def test_a_kind_s_reason_is_part_of_the_message() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
 def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
-    """The message about an unknown key quotes the key but not its value, and suggests the nearest key with its prefix."""
+    """The message about an unknown key quotes only the key, and suggests the nearest key with its prefix."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
     assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key; set in spark-defaults.conf")
     assert problem.endswith(f"did you mean {prefix}events.thing.batch.size?")
