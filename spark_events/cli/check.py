@@ -16,6 +16,7 @@ from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.errors import ConfigError
+from spark_events.event.text import on_one_line
 from spark_events.jars import jar_path, version_of
 
 _LISTENER = "io.sparkevents.EventsListener"
@@ -45,7 +46,7 @@ def _run(chosen: argparse.Namespace) -> int:
     disabled = () if pipeline is None else pipeline.disabled
     show(f"{given.origin}:")
     for problem in problems:
-        show(f"  wrong  {problem}")
+        show(f"  wrong  {on_one_line(problem)}")
     if pipeline is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))

@@ -33,7 +33,7 @@ class Confidence:
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
         named = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, _HIDDEN)
         self._shown = {
-            form: scheme_and_host(form) or shown
+            form: (shown == _HIDDEN and scheme_and_host(form)) or shown
             for secret, shown in named.items()
             for form in _forms(secret)
             if len(form) >= _LEAST
