@@ -11,7 +11,9 @@ from pathlib import Path
 from spark_events._version import __version__
 from spark_events.cli.arguments import Configuration, add_configuration, configuration
 from spark_events.cli.output import show, table
-from spark_events.config import Settings
+from spark_events.config import Settings, text
+from spark_events.config.kinds import PATHS
+from spark_events.config.quoting import quoted
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
@@ -143,7 +145,7 @@ def _wiring(given: Configuration) -> Iterator[str]:
             )
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:
-        yield f"events.python: given {python!r}, {reason}"
+        yield f"events.python: given {quoted('events.python', python, text(harmless=PATHS))}, {reason}"
 
 
 def _unusable(given: str) -> str | None:

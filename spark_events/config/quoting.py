@@ -62,6 +62,15 @@ def quoted_key(key: str) -> str:
     return key if shown == key else f"{shown}…"
 
 
+def quoted_source(source: str) -> str:
+    """Return a path for messages; a path with an @ that does not exist may be a mistyped URL with a password.
+
+    >>> quoted_source("postgresql:/ada:s3cret@db/events")
+    'SOURCE'
+    """
+    return "SOURCE" if "@" in source else source
+
+
 def scheme_and_host(url: str) -> str:
     """Return the scheme and host of a URL, with its port; an empty string if the host is unclear.
 

@@ -239,7 +239,7 @@ def test_a_disabled_reporter_s_event_contains_no_secret(folder: Path) -> None:
             **base,
             "routing_key": token,
             "uri": f"http://u:{token}@h/?t={token}",
-            "timout": token,
+            "time-out": token,
         }
         with outputs() as found:
             events = drive(settings, "ReporterStatusChangeEvent")
