@@ -184,6 +184,25 @@ def test_texts_are_redacted_as_in_the_shim(
         assert record.properties == {"spark.job.description": secret, "spark.jobGroup.id": group}
 
 
+def test_descriptions_have_one_limit_as_in_the_shim(path: Path) -> None:
+    """A description, a group and a stage's name contain at most 4,096 characters, as in RecordSizesTest.java."""
+    long = "x" * 1_000_000
+    start = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+    given = {"spark.job.description": long, "spark.jobGroup.id": long}
+    reading = read(
+        path,
+        text(
+            line("SparkListenerApplicationStart", App_Name="a", App_ID="app-1", Timestamp=T, User="u"),
+            {"Event": start, "executionId": 1, "description": long, "details": "", "time": T},
+            line("SparkListenerJobStart", Job_ID=0, Submission_Time=T, Stage_IDs=[], Properties=given),
+        ),
+    )
+    cut = f"{long[:4_096]}\n... [995904 characters cut]"
+    (job,), (execution,) = reading.of(r.JobStart), reading.of(r.SqlExecutionStart)
+    assert job.properties == {"spark.job.description": cut, "spark.jobGroup.id": cut}
+    assert execution.description == cut
+
+
 # --- formats of other versions ------------------------------------------------------------------
 
 
