@@ -133,7 +133,7 @@ class Totals:
     def started(self, time: int) -> None:
         """Begin the first interval.
 
-        All executors are known, because Spark adds executors only after the application's start.
+        All executors are known: those that the log adds before the start, and all later ones.
         """
         self._last_record = time
         self._knows_executors = True

@@ -20,7 +20,7 @@ from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
 from spark_events.event import encode_lines
 
-FIXTURES = Path(__file__).parents[1] / "bridge" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"
 BATCH = FIXTURES / "batch_udf-4.3.jsonl"
 STREAM = FIXTURES / "foreachbatch-4.3.jsonl"
 COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main; sys.exit(main())", "replay"]
