@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -217,6 +218,19 @@ def test_files_with_names_of_rolling_logs_are_read(capsys: pytest.CaptureFixture
     (tmp_path / "2026").mkdir()
     (tmp_path / "2026" / "events_1_clicks.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
     assert Call(capsys, tmp_path, "--json").report["events"] == 9
+
+
+@pytest.mark.parametrize("name", ["eventlog-2022-01-18--19-00-zip", "local-1.lzf", "events_1_app-1"])
+def test_a_file_named_like_a_log_is_not_passed_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    """A file of another format is noted if it has the name of a log; other files are not."""
+    shutil.copy(FIXTURES / "batch_udf-4.3.jsonl", tmp_path)
+    for file in (tmp_path / "a" / name, tmp_path / "a" / "notes.txt"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"ZV" if name.endswith("lzf") else b"another format")
+    notes = Call(capsys, tmp_path, "--json").report["notes"]
+    assert notes == [f"{tmp_path}/a/{name}: not a Spark event log; skipped"]
 
 
 def test_unreadable_files_of_a_folder_are_noted(
