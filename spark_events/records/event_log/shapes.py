@@ -278,6 +278,11 @@ class SqlExecutionStartLine(_Streaming):
     time: int = 0
 
 
+class StatementTimeoutLine(_Streaming):
+    id: str
+    finish_time: int
+
+
 class SqlExecutionEndLine(_Streaming):
     execution_id: int
     time: int

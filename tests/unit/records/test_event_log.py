@@ -864,3 +864,10 @@ def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
     reading = read(path, text(*lines))
     assert reading.complaints == []
     assert [record.description for record in reading.of(r.SqlExecutionEnd)] == ["collect at x.py:1", None]
+
+
+def test_a_statement_timeout_is_read(path: Path) -> None:
+    """The line is one of Spark 4.3's Thrift server."""
+    kind = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
+    reading = read(path, text(line(kind, id="125ab4aa", finishTime=T)))
+    assert reading.records == [r.StatementTimedOut(at=T, statement_id="125ab4aa", time=T)]

@@ -23,8 +23,10 @@ public final class ApplicationTotals {
   private final TaskTotals ended = new TaskTotals();
   private long jobs;
   private long jobsFailed;
+  private long jobsCancelled;
   private long stageAttempts;
   private long stagesFailed;
+  private long stagesCancelled;
   private long cores;
   private long coreMillis;
   private long coresSince;
@@ -48,9 +50,12 @@ public final class ApplicationTotals {
     knowsExecutors = true;
   }
 
-  public void jobEnded(boolean failed) {
+  /** @param failure message of the job's exception; null if the job succeeded */
+  public void jobEnded(String failure) {
+    boolean isCancelled = Cancellation.is(failure);
     jobs++;
-    jobsFailed += failed ? 1 : 0;
+    jobsCancelled += isCancelled ? 1 : 0;
+    jobsFailed += failure != null && !isCancelled ? 1 : 0;
   }
 
   /**
@@ -58,11 +63,14 @@ public final class ApplicationTotals {
    *
    * @param tasks null if the attempt is unknown: it began before the listener was added, or Spark repeats the
    *     completion of a barrier stage
+   * @param failure reason of the failure; null if the attempt succeeded
    */
-  void stageEnded(TaskTotals tasks, boolean failed) {
+  void stageEnded(TaskTotals tasks, String failure) {
     if (tasks != null) {
+      boolean isCancelled = Cancellation.is(failure);
       stageAttempts++;
-      stagesFailed += failed ? 1 : 0;
+      stagesCancelled += isCancelled ? 1 : 0;
+      stagesFailed += failure != null && !isCancelled ? 1 : 0;
       ended.addAll(tasks);
     }
   }
@@ -123,7 +131,7 @@ public final class ApplicationTotals {
       open += attempt.tasks.openMillis(time);
     }
     Map<String, Object> sums = all.sums();
-    long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};
+    long[] counts = {jobs, jobsFailed, jobsCancelled, stageAttempts, stagesFailed, stagesCancelled, cores};
     long available = knowsExecutors ? coreMillis(time) : 0;
     long spent = (all.taskMillis() + open) * cpus;
     // If Spark dropped the end of a task, the task counts as running.
@@ -134,8 +142,9 @@ public final class ApplicationTotals {
     Record.Priority priority = isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
     return new Record("application_totals", priority, json -> {
       Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
-      Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
-      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
+      Record.write(json, "jobs_cancelled", counts[2], "stages", counts[3], "stages_failed", counts[4]);
+      Record.write(json, "stages_cancelled", counts[5], "totals", sums);
+      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[6]);
       Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
       Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
       Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);
