@@ -115,7 +115,10 @@ class Jobs:
             return (cancelled,)
         # The record of the job's start may be lost.
         self._last_failure.started(job_id, origin.execution_id)
-        self._last_failure.note(StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time))
+        standing = StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time)
+        self._last_failure.note(standing)
+        if origin.run is not None:
+            origin.run.failed_job = standing
         if origin.execution_id is not None:
             self._culprits.execution_failed(origin.execution_id, ("job", job_id))
         culprit = self._culprits.of(job_id, origin.attributes)
