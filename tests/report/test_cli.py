@@ -233,6 +233,25 @@ def test_a_file_named_like_a_log_is_not_passed_over(
     assert notes == [f"{tmp_path}/a/{name}: not a Spark event log; skipped"]
 
 
+@pytest.mark.parametrize("later", [0, 1, 5])
+def test_a_failure_that_the_program_survived_is_no_finding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, later: int
+) -> None:
+    """A caught failure, and work that started later and succeeded; without this work, the outcome is unknown."""
+    exception = {"Message": "java.lang.Exception: optional check failed", "Stack Trace": []}
+    results = [{"Result": "JobFailed", "Exception": exception}, *[{"Result": "JobSucceeded"}] * later]
+    about = {"App Name": "shop", "App ID": "local-1", "Timestamp": START, "User": "u"}
+    lines: list[dict[str, Any]] = [{"Event": "SparkListenerApplicationStart", **about}]
+    for job, result in enumerate(results):
+        begun = {"Job ID": job, "Submission Time": START + 1_000 * job, "Stage IDs": [], "Properties": {}}
+        ended = {"Job ID": job, "Completion Time": START + 1_000 * job + 500, "Job Result": result}
+        lines += [{"Event": "SparkListenerJobStart", **begun}, {"Event": "SparkListenerJobEnd", **ended}]
+    lines.append({"Event": "SparkListenerApplicationEnd", "Timestamp": START + 10_000})
+    path = tmp_path / "local-1"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    assert bool(Call(capsys, path, "--json").report["findings"]) is not bool(later)
+
+
 def test_unreadable_files_of_a_folder_are_noted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
