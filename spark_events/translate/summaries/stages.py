@@ -66,7 +66,9 @@ class StageSummaries:
             return None
         core_ms = self._executors.core_ms(totals.started, totals.ended) if totals.started else None
         own_ms = core_ms if is_alone and not self._queries.running() else None
-        found = problems(record.tasks, totals, own_ms, self._config)
+        # Without any core, the executors are unknown, or the driver runs the tasks itself.
+        waited_ms = self._executors.without_cores_ms(totals.started, totals.ended) if core_ms else 0
+        found = problems(record.tasks, totals, own_ms, self._config, waited_ms)
         known = totals.started > 0
         reason = record.failure_reason
         ended = "failed" if reason is None or not is_cancellation(reason) else "was cancelled"
