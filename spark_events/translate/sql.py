@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from spark_events.event import Severity
 from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
 from spark_events.translate.bounded import put
+from spark_events.translate.call_sites import described
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
@@ -26,7 +27,6 @@ __all__ = ["SqlExecutions"]
 _REMEMBERED = 1_024
 #: Error of an execution whose thread was interrupted, which is how Spark and programs cancel a statement.
 _INTERRUPTED = re.compile(r"java\.(?:lang\.InterruptedException|nio\.channels\.ClosedByInterruptException)\b")
-_DESCRIPTION_LIMIT = 120
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
 
@@ -79,7 +79,7 @@ class SqlExecutions:
 
     def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis, job_id: int | None, is_of_job: bool) -> Draft:
         title = f"SQL execution {record.execution_id}"
-        about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
+        about = described(record.description or "")
         name = f"{title}{f' ({about})' if about else ''}"
         if not is_of_job:
             self._last_failure.started(execution=record.execution_id)

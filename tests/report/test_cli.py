@@ -197,6 +197,18 @@ def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
     return path
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--html",)])
+def test_no_part_of_the_report_has_a_call_site_of_py4j(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    log, page = slow_log(tmp_path), tmp_path / "page.html"
+    log.write_text(log.read_text().replace("csv at etl.py:9", "sql at NativeMethodAccessorImpl.java:0"))
+    call = Call(capsys, log, *arguments, *((page,) if "--html" in arguments else ()))
+    text = page.read_text() if "--html" in arguments else call.output
+    assert "stage 0 [sql]" in text
+    assert "MethodAccessor" not in text
+
+
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
 def test_rolling_logs_are_found_at_any_depth(capsys: pytest.CaptureFixture[str], tmp_path: Path, depth: int) -> None:
     """The parts of a rolling log form one application, however deep the log's folder is. A log is read once."""
