@@ -21,12 +21,8 @@ public final class ApplicationTotals {
   private final long cpus;
   /** Sums of ended stage attempts, and of tasks that ended after their stage. */
   private final TaskTotals ended = new TaskTotals();
-  private long jobs;
-  private long jobsFailed;
-  private long jobsCancelled;
-  private long stageAttempts;
-  private long stagesFailed;
-  private long stagesCancelled;
+  private final EndedWork jobs = new EndedWork();
+  private final EndedWork stageAttempts = new EndedWork();
   private long cores;
   private long coreMillis;
   private long coresSince;
@@ -52,10 +48,7 @@ public final class ApplicationTotals {
 
   /** @param failure message of the job's exception; null if the job succeeded */
   public void jobEnded(String failure) {
-    boolean isCancelled = Cancellation.is(failure);
-    jobs++;
-    jobsCancelled += isCancelled ? 1 : 0;
-    jobsFailed += failure != null && !isCancelled ? 1 : 0;
+    jobs.add(failure);
   }
 
   /**
@@ -67,10 +60,7 @@ public final class ApplicationTotals {
    */
   void stageEnded(TaskTotals tasks, String failure) {
     if (tasks != null) {
-      boolean isCancelled = Cancellation.is(failure);
-      stageAttempts++;
-      stagesCancelled += isCancelled ? 1 : 0;
-      stagesFailed += failure != null && !isCancelled ? 1 : 0;
+      stageAttempts.add(failure);
       ended.addAll(tasks);
     }
   }
@@ -131,8 +121,10 @@ public final class ApplicationTotals {
       open += attempt.tasks.openMillis(time);
     }
     Map<String, Object> sums = all.sums();
-    long[] counts = {jobs, jobsFailed, jobsCancelled, stageAttempts, stagesFailed, stagesCancelled, cores};
     long available = knowsExecutors ? coreMillis(time) : 0;
+    long[] counts = {jobs.all, jobs.failed, jobs.cancelled, stageAttempts.all, stageAttempts.failed};
+    long stagesCancelled = stageAttempts.cancelled;
+    long coresNow = available > 0 ? cores : 0;
     long spent = (all.taskMillis() + open) * cpus;
     // If Spark dropped the end of a task, the task counts as running.
     long busy = available > 0 ? Math.min(spent, available) : spent;
@@ -143,8 +135,8 @@ public final class ApplicationTotals {
     return new Record("application_totals", priority, json -> {
       Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
       Record.write(json, "jobs_cancelled", counts[2], "stages", counts[3], "stages_failed", counts[4]);
-      Record.write(json, "stages_cancelled", counts[5], "totals", sums);
-      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[6]);
+      Record.write(json, "stages_cancelled", stagesCancelled, "totals", sums);
+      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", coresNow);
       Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
       Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
       Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);
