@@ -85,7 +85,7 @@ class Dispatcher:
         sync: bool = False,
     ) -> None:
         self._deliveries = tuple(deliveries)
-        self._awaited = tuple(one for one in deliveries if sync or one.guarantee == "guaranteed")
+        self._awaited = tuple(one for one in deliveries if sync or one.config.guarantee == "guaranteed")
         self._timeout = timeout
         # Names of the awaited reporters that are late; the driver waits for them again after they have caught up.
         self._late: frozenset[str] = frozenset()
@@ -221,8 +221,8 @@ class Dispatcher:
         for delivery in self._awaited:
             # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
             if delivery.name in late - self._late and not delivery.is_paused:
-                delivery.timeouts += 1
-                if delivery.timeouts == 1:
+                delivery.tally.timeouts += 1
+                if delivery.tally.timeouts == 1:
                     _LOG.warning(
                         "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not"
                         " wait for it until it has caught up; check its destination, or raise the timeout",

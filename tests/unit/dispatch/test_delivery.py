@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,12 +33,12 @@ from fakes import (
 from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.turn import Answer
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
 
@@ -643,14 +642,12 @@ def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
 
 @pytest.mark.parametrize("later", ["slow", "quick"])
 def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
-    later: str, monkeypatch: pytest.MonkeyPatch
+    later: str,
 ) -> None:
     """A blocking call that succeeds after its timeout counts as delivered, but as a failure for the breaker."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # This test uses a separate clock, so that it does not measure other delays of the thread.
-    monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
         def report(self, events: Sequence[Event]) -> None:
@@ -661,14 +658,16 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     config = DeliveryConfig(timeout=20.0, batch_size=1, retry_initial=0.001, retry_max=0.002)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: changes.append(new.value))
     breaker = BreakerConfig(failures=2, open_initial=60.0)
-    delivery = Delivery("audit", Naps, config, 100, hooks, breaker=breaker)
+    # This test uses a separate clock, so that it does not measure other delays of the thread.
+    delivery = Delivery("audit", Naps, config, 100, hooks, breaker=breaker, clock=lambda: now)
     delivery.start()
     delivery.put(entries(3))
     delivered = 2 if later == "slow" else 3
     eventually(lambda: delivery.counters().delivered == delivered)
     counters = delivery.counters()
     assert (counters.failures, counters.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
-    stop(delivery, 200.0)
+    delivery.request_stop(now + 200.0)
+    delivery.join()
     assert delivery.counters().delivered == 3
     assert changes == (["open", "closed"] if later == "slow" else [])
 
@@ -824,9 +823,9 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
-    worker = delivery._worker
-    assert numbers(delivery.take(worker, 10)) == [0, 1, 2]
-    delivery.ack(worker, "shutdown", 0.1)
+    turn = delivery._workers.current._turn
+    assert numbers(turn.take(10)) == [0, 1, 2]
+    turn.settle(Answer("shutdown"), 0.1)
     assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
 
 
@@ -849,7 +848,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
     delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().failures)
-    delivery._worker.join(20)
+    delivery._workers.current.join(20)
     assert (delivery.counters().held, delivery.counters().dropped) == (3, {})
     stop(delivery, within=20)
 

@@ -105,7 +105,7 @@ def problems(**settings: str) -> tuple[str, ...]:
 
 
 def reporters(made: Pipeline) -> dict[str, type]:
-    return {delivery.name: type(delivery._worker._make()) for delivery in made.deliveries}
+    return {delivery.name: type(delivery.make()) for delivery in made.deliveries}
 
 
 def test_the_default_is_a_log_reporter() -> None:
@@ -207,7 +207,10 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
             "Exits",
             "events.reporter.mine: the reporter cannot be created: RuntimeError: the reporter tried to end its",
         ),
-        ("Unfinished", "events.reporter.mine.type: given 'unit.dispatch.test_pipeline:Unfinished' (Unfinished does not define"),
+        (
+            "Unfinished",
+            "events.reporter.mine.type: given 'unit.dispatch.test_pipeline:Unfinished' (Unfinished does not define",
+        ),
     ],
 )
 def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str) -> None:
@@ -379,7 +382,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
     ).deliveries
-    assert delivery._config.batch_linger == linger
+    assert delivery.config.batch_linger == linger
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:
