@@ -10,7 +10,7 @@ from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.retry_stage import RetryStage
-from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Answer, Turn
+from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Settlement, Turn
 from spark_events.event import Event, Severity
 from spark_events.loops import wait_for
 from spark_events.reporters.reporter import Reporter
@@ -71,7 +71,7 @@ class BatchStage:
         self._is_due = True
         return True
 
-    async def run(self, reporter: Reporter, opened: Answer) -> None:
+    async def run(self, reporter: Reporter, opened: Settlement) -> None:
         """Deliver events until the turn ends, or a stop was requested and no event is left.
 
         Args:
@@ -86,7 +86,7 @@ class BatchStage:
             if answer.dropped == SHUTDOWN:
                 break
 
-    async def _send(self, reporter: Reporter, events: list[Event]) -> Answer:
+    async def _send(self, reporter: Reporter, events: list[Event]) -> Settlement:
         # Pass a copy of the list to each attempt, so that a reporter that modifies its list loses no events.
         return await self._following.send(lambda: reporter.report([*events]), "failed", proves=True)
 

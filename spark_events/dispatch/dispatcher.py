@@ -195,7 +195,7 @@ class Dispatcher:
         with self._lock:
             completed = answered = self._dispatched
             for delivery in self._deliveries:
-                record = delivery.store.oldest_record()
+                record = delivery.store.oldest_seq()
                 if record is not None:
                     completed = min(completed, record - 1)
                     if self.waits_for(delivery):

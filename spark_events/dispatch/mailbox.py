@@ -198,7 +198,7 @@ class Mailbox:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
-    def oldest_record(self) -> int | None:
+    def oldest_seq(self) -> int | None:
         """Return the oldest record with an event that exists only in memory; None if there is none."""
         with self._lock:
             return min((entry.record for entry in self._heads()), default=None)
@@ -207,14 +207,13 @@ class Mailbox:
         """Return a few entries, including the oldest unsettled entry."""
         return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
-    def wait_until_answered(self, timeout: float) -> bool:
-        """Wait until no event exists only in memory; return False after ``timeout`` seconds."""
-        return self.wait_until_empty(timeout)
-
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait until all events are settled; return False after ``timeout`` seconds."""
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
+
+    #: Wait until no event exists only in memory; a mailbox has no other events.
+    wait_until_answered = wait_until_empty
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
         """Wait until events of this weight fit without shedding; return False after ``timeout`` seconds."""

@@ -12,7 +12,7 @@ from spark_events.dispatch.breaker_stage import BreakerStage
 from spark_events.dispatch.calls import Call, asked_pause
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
-from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Answer
+from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Settlement
 from spark_events.errors import PermanentError
 from spark_events.loops import wait_for
 from spark_events.reporters.reporter import Reporter
@@ -56,7 +56,7 @@ class RetryStage:
         # Use a separate random generator, so that the random numbers of the user's program stay reproducible.
         self._random = random.Random()
 
-    async def send(self, call: Call, verb: str, *, proves: bool) -> Answer:
+    async def send(self, call: Call, verb: str, *, proves: bool) -> Settlement:
         """Repeat a call until it succeeds, is rejected or no time is left; see :meth:`BreakerStage.send`."""
         if pause := self._following.pause():
             await self._pause(pause)
@@ -68,12 +68,12 @@ class RetryStage:
             except Exception as error:
                 await self._again(call, verb, proves, error)
         except PermanentError as error:
-            return Answer("rejected", error.rejected if isinstance(error.rejected, int) else None)
+            return Settlement("rejected", error.rejected if isinstance(error.rejected, int) else None)
         except Exception:
             if not self._is_over():
                 raise
             # This failed attempt is already counted and logged.
-            return Answer(SHUTDOWN)
+            return Settlement(SHUTDOWN)
         return DELIVERED
 
     async def _again(self, call: Call, verb: str, proves: bool, first: Exception) -> None:

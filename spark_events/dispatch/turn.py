@@ -19,7 +19,7 @@ SHUTDOWN = "shutdown"
 Store: TypeAlias = Mailbox | Spool
 
 
-class Answer(NamedTuple):
+class Settlement(NamedTuple):
     """Result of a batch.
 
     Attributes:
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     rejected: int | None = None
 
 
-DELIVERED = Answer()
+DELIVERED = Settlement()
 
 
 class Turn:
@@ -88,7 +88,7 @@ class Turn:
         """
         return self.revoked or self._store.is_exhausted()
 
-    def settle(self, answer: Answer, seconds: float) -> None:
+    def settle(self, answer: Settlement, seconds: float) -> None:
         """Settle the events in flight as delivered or dropped.
 
         Args:

@@ -99,7 +99,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @invariant()
     def the_oldest_record_of_those_that_are_left_is_known(self) -> None:
         left = [*self.in_flight, *self.waiting]
-        assert self.box.oldest_record() == min((held.record for held in left), default=None)
+        assert self.box.oldest_seq() == min((held.record for held in left), default=None)
         assert self.box.wait_until_empty(0) is not bool(left)
 
     @invariant()

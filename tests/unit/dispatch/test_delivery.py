@@ -33,12 +33,13 @@ from fakes import (
 from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.dispatch.breaker import Breaker, BreakerConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.breaker_stage import BreakerStage
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
-from spark_events.dispatch.turn import Answer
+from spark_events.dispatch.turn import Settlement
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
 
@@ -338,14 +339,14 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
     """After an error in the retry loop itself, such as a MemoryError, a new thread continues; no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    pause, defects = Breaker.pause, [MemoryError()]
+    pause, defects = BreakerStage.pause, [MemoryError()]
 
-    def fails_once(breaker: Breaker) -> float:
+    def fails_once(stage: BreakerStage) -> float:
         if reporter.attempts and defects:
             raise defects.pop()
-        return pause(breaker)
+        return pause(stage)
 
-    monkeypatch.setattr(Breaker, "pause", fails_once)
+    monkeypatch.setattr(BreakerStage, "pause", fails_once)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert not defects
@@ -445,7 +446,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
         delivery.put(entries(3, first))
         assert delivery.wait_until_settled(20)
     assert (delivery.counters().delivered, delivery.counters().dropped.get("rejected", 0)) == (0, 6)
-    assert delivery.store.oldest_record() is None
+    assert delivery.store.oldest_seq() is None
     assert reporter.attempts == []
 
 
@@ -478,7 +479,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     delivery.put(entries(4))
     eventually(lambda: reporter.attempts)
     assert stop(delivery, within=0.2) < 10
-    assert delivery.store.oldest_record() is None
+    assert delivery.store.oldest_seq() is None
     assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 4})
     assert "4 events were not delivered before the shutdown timeout and are lost" in caplog.text
 
@@ -825,7 +826,7 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     delivery.put(entries(3))
     turn = delivery._workers.current._turn
     assert numbers(turn.take(10)) == [0, 1, 2]
-    turn.settle(Answer("shutdown"), 0.1)
+    turn.settle(Settlement("shutdown"), 0.1)
     assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
 
 
