@@ -14,6 +14,7 @@ import msgspec
 from spark_events.config import boolean, option, path, size, state_folder
 from spark_events.dispatch.entries import priority_of, weight_for
 from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
+from spark_events.dispatch.spool.disk import DiskRetry
 from spark_events.dispatch.spool.memory import SpoolMemory
 from spark_events.dispatch.spool.ownership import SpoolFolders
 from spark_events.dispatch.spool.stored import SpoolFile, StoredEvent
@@ -72,7 +73,7 @@ class SpoolWriter(threading.Thread):
         self._reporter = reporter
         self._config = config
         self._memory = memory
-        self._first_pause, self._longest_pause = retry
+        self._retry = DiskRetry(*retry)
         self._look = look
         self._batch = batch
         self._database = database
@@ -80,33 +81,34 @@ class SpoolWriter(threading.Thread):
         self._own: SpoolFile | None = None
         # File of the current disk access, to which an error during the access is attributed.
         self._used: SpoolFile | None = None
-        self._look_at = self._retry_at = 0.0
-        self._pause = self._first_pause
+        self._look_at = 0.0
         self._logged: set[str] = set()
         self._ends = False
 
     def run(self) -> None:
         """Make disk accesses until the spool is closed; then write the remaining events and delete settled files."""
         self.turn()
-        while self._memory.await_work(
-            (self._retry_at if self._memory.disk.is_failing else self._look_at) - time.monotonic()
-        ):
+        while self._memory.await_work(self._patience()):
             self.turn()
-        self._ends, self._retry_at = True, 0.0
+        self._ends, self._retry.at = True, 0.0
         self.turn()
         while self._memory.has_to_write():
             self.turn()
         for file in filter(None, {*self._memory.stored.files, self._own}):
             self._leave(file)
 
+    def _patience(self) -> float:
+        """Return the seconds until there may be work, if nothing is to be written or read before."""
+        return (self._retry.at if self._memory.disk.is_failing else self._look_at) - time.monotonic()
+
     def turn(self) -> None:
         """Write, delete and read once; after a failure, a later call retries."""
         with self._memory.disk_access():
             try:
                 self._used = None
-                if time.monotonic() >= self._retry_at:
+                if self._retry.is_due:
                     self._write()
-                    self._pause = self._first_pause
+                    self._retry.worked()
                     if self._memory.disk.is_failing:
                         self._memory.disk.is_failing = False
                         self._logged.clear()
@@ -130,11 +132,10 @@ class SpoolWriter(threading.Thread):
             # can still be read.
             self._close(self._own)
         self._log_once(
-            f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
+            f"spool unavailable; buffering events in memory, retrying within {self._retry.longest:g} s", error
         )
         self._memory.disk.is_failing = True
-        self._retry_at = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, self._longest_pause)
+        self._retry.failed()
 
     def _log_once(self, what: str, error: Exception) -> None:
         if str(error) not in self._logged:
