@@ -199,9 +199,9 @@ class Mailbox:
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_seq(self) -> int | None:
-        """Return the oldest record with an event that exists only in memory; None if there is none."""
+        """Return the number of the oldest record with an event that exists only in memory; None if there is none."""
         with self._lock:
-            return min((entry.record for entry in self._heads()), default=None)
+            return min((entry.seq for entry in self._heads()), default=None)
 
     def _heads(self) -> Sequence[Entry]:
         """Return a few entries, including the oldest unsettled entry."""

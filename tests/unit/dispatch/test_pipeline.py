@@ -159,7 +159,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
-    eventually(lambda: made.dispatcher.progress().completed == 1)
+    eventually(lambda: made.dispatcher.progress().settled_seq == 1)
     made.dispatcher.stop(time.monotonic() + 20)
     mine = Collecting.made[-1]
     assert mine.config == Collecting.Config(colour="red")

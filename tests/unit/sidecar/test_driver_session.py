@@ -26,7 +26,7 @@ from fakes import (
 from spark_events import Event, Reporter, Severity
 from spark_events.records.types import QueryStarted
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.driver_session import DriverSession, SessionOptions
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"
@@ -66,13 +66,13 @@ def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
     }
     gated, promised, answers = GatedReporter(), FaultyReporter(), []
     lines = Lines(hello(settings), {**application_start(), "seq": 1})
-    session = DriverSession(
+    session = DriverSession.open(
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
-        lambda: False,
-        own={"hanging": lambda: gated, "promised": lambda: promised},
+        lambda _: False,
+        SessionOptions(own={"hanging": lambda: gated, "promised": lambda: promised}),
     )
-    assert session.begin()
+    assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
     try:
@@ -129,13 +129,13 @@ def conversing(
         hello({"events.dispatcher.type": "async-queued", **settings}),
         *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
-    session = DriverSession(
+    session = DriverSession.open(
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
-        lambda: False,
-        own={"own": lambda: reporter},
+        lambda _: False,
+        SessionOptions(own={"own": lambda: reporter}),
     )
-    assert session.begin()
+    assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
     try:
@@ -239,8 +239,10 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
-    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, own={"own": lambda: reporter})
-    assert session.begin()
+    session = DriverSession.open(
+        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(own={"own": lambda: reporter})
+    )
+    assert session is not None
     session.run()
     assert ("further events of this application are not reported" in caplog.text) is not is_over
     assert "LOST" not in [event.attributes.get("spark.status.new") for event in reporter.events]
@@ -250,8 +252,10 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 def test_numbers_continue_from_the_highest_known_number(previous: int, known: int, first: int) -> None:
     """The number of the first event is the maximum of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
-    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, first_sequence=known)
-    assert session.begin()
+    session = DriverSession.open(
+        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(first_sequence=known)
+    )
+    assert session is not None
     assert session.next_sequence == first
     lines.over.set()
     session.run()
