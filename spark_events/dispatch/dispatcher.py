@@ -181,7 +181,7 @@ class Dispatcher:
             entries: the events in order, each with the number of its record.
             seq: the last translated record, even if it produced no event.
         """
-        weight = sum(entry.weight for entry in entries)
+        weight = sum([entry.weight for entry in entries])
         for delivery in self._deliveries if entries else ():
             delivery.wait_for_room(weight)
         # progress() takes the same lock, so it counts a record only after the record's events are in every mailbox.

@@ -88,8 +88,9 @@ class RecordReader:
             seq = record.seq
             weight = 1 if len(line) < WEIGHT_BYTES else min(weight_for(len(line)), self._max_weight)
             try:
-                for event in translator.translate(record):
-                    entries.append(Entry(seq, event, weight))
+                events = translator.translate(record)
+                if events:
+                    entries += [Entry(seq, event, weight) for event in events]
             except Exception:
                 # Catch every error: a defect in the translation must cost at most one record, not all events of the
                 # application.
