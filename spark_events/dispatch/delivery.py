@@ -53,10 +53,13 @@ class Hooks:
     Attributes:
         on_progress: called after events are settled or written to disk.
         on_breaker: called with the reporter's name, the old and the new breaker state, and the reason.
+        on_fullness: called with the reporter's name, whether its queue has become nearly full or that is over, and the
+            share of its capacity that is in use.
     """
 
     on_progress: Callable[[], None] = lambda: None
     on_breaker: Callable[[str, BreakerState, BreakerState, str], None] = lambda *_: None
+    on_fullness: Callable[[str, bool, float], None] = lambda *_: None
 
 
 class Delivery:
@@ -110,15 +113,15 @@ class Delivery:
         self._breaker = Breaker(breaker or BreakerConfig(), clock, self._breaker_changed)
         self.store: Store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
         self._drain = Drain(_CLOSE_SECONDS if self.store.is_durable else 0.0, clock)
-        fullness = Fullness(lambda: self.store.fullness, self._fullness_changed)
+        self._fullness = Fullness(lambda: self.store.fullness, self.tally, self._fullness_changed)
         describe_it = partial(describe, hide=hide)
 
         def employ(make: Callable[[], Reporter]) -> Worker:
-            turn = Turn(self.store, lock, self._drain, self.tally, fullness, self._hooks.on_progress)
+            turn = Turn(self.store, lock, self._drain, self.tally, self._hooks.on_progress)
             return Worker(name, make, self.config, self._breaker, turn, self._drain, describe_it, clock)
 
         self._workers = Workers(name, make, employ, lock, self._breaker, self.tally, describe_it)
-        self._first = FilterStage(self.selection, QueueStage(self.store, fullness, self._workers.arrived))
+        self._first = FilterStage(self.selection, QueueStage(self.store, self._workers.arrived))
 
     def start(self) -> None:
         """Start the store and the reporter's thread.
@@ -183,6 +186,8 @@ class Delivery:
             hung=self.tally.hung,
             timeouts=self.tally.timeouts,
             latency=self.tally.latency,
+            latencies=self.tally.quantiles(),
+            queue_usage=self.store.fullness,
             breaker=self._breaker.state.value,
         )
 
@@ -195,6 +200,8 @@ class Delivery:
             now: the current time in seconds of ``time.monotonic``.
         """
         self.store.check()
+        if not self._drain.is_active:
+            self._fullness.check()
         if self._drain.deadline is None:
             self._workers.check(now, self.grace)
 
@@ -253,7 +260,8 @@ class Delivery:
         self._hooks.on_breaker(self.name, old, state, why)
 
     def _fullness_changed(self, is_nearly_full: bool, share: float) -> None:
-        if self._drain.is_active or not is_nearly_full:
+        self._hooks.on_fullness(self.name, is_nearly_full, share)
+        if not is_nearly_full:
             return
         is_failing = self._workers.current.health.in_failure
         keys = f"spark.events.reporter.{self.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spark_events.dispatch.entries import Entry
-from spark_events.dispatch.fullness import Fullness
 from spark_events.dispatch.turn import Store
 
 
@@ -14,17 +13,13 @@ class QueueStage:
 
     Args:
         store: holds the events until they are settled.
-        fullness: is told when events have arrived.
         arrived: the next stage; called with the new events, and whether the worker must be woken for them.
     """
 
-    def __init__(self, store: Store, fullness: Fullness, arrived: Callable[[Sequence[Entry], bool], None]) -> None:
+    def __init__(self, store: Store, arrived: Callable[[Sequence[Entry], bool], None]) -> None:
         self._store = store
-        self._fullness = fullness
         self._arrived = arrived
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Enqueue events without waiting."""
-        must_wake = self._store.put(entries)
-        self._fullness.note()
-        self._arrived(entries, must_wake)
+        self._arrived(entries, self._store.put(entries))

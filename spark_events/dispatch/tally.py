@@ -17,17 +17,19 @@ class Tally:
     Attributes:
         failures: attempts that raised an error or took too long.
         hung: number of threads that were abandoned because the reporter blocked them.
+        batches: number of settled batches.
         timeouts: how often the driver waited for this reporter until the timeout.
         is_quick: whether the last batch was accepted quickly, and no wait for space has failed since.
     """
 
     def __init__(self) -> None:
-        self.failures = self.hung = self.timeouts = 0
+        self.failures = self.hung = self.timeouts = self.batches = 0
         self.is_quick = True
         self._seconds: deque[float] = deque(maxlen=_BATCHES)
 
     def settled(self, seconds: float) -> None:
         """Record how long a batch took, retries included."""
+        self.batches += 1
         self.is_quick = seconds < QUICK_SECONDS
         self._seconds.append(seconds)
 
@@ -36,6 +38,7 @@ class Tally:
         """Duration of the last batch in seconds; 0.0 before the first batch."""
         return self._seconds[-1] if self._seconds else 0.0
 
-    def latencies(self) -> list[float]:
-        """Return the durations of the last 512 batches in seconds, in ascending order."""
-        return sorted(self._seconds.copy())
+    def quantiles(self) -> tuple[float, float]:
+        """Return the median and the 99th percentile of the last 512 batches' durations, in seconds."""
+        ordered = sorted(self._seconds.copy())
+        return (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]) if ordered else (0.0, 0.0)

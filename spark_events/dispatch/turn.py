@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from spark_events.dispatch.drain import Drain
-from spark_events.dispatch.fullness import Fullness
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.tally import Tally
@@ -45,7 +44,6 @@ class Turn:
         lock: guards the change from one turn to the next; the turns of one delivery share it.
         drain: limits the attempts at the end.
         tally: counts failures and records latencies.
-        fullness: is told when space becomes free.
         on_progress: called after events are settled.
     """
 
@@ -55,14 +53,12 @@ class Turn:
         lock: threading.RLock,
         drain: Drain,
         tally: Tally,
-        fullness: Fullness,
         on_progress: Callable[[], None],
     ) -> None:
         self._store = store
         self._lock = lock
         self._drain = drain
         self._tally = tally
-        self._fullness = fullness
         self._on_progress = on_progress
         self.revoked = False
 
@@ -106,7 +102,6 @@ class Turn:
             else:
                 # No time is left for the waiting events either.
                 self._store.close(self._drain.ends_at)
-        self._fullness.note()
         self._on_progress()
 
     def failed(self, *, is_dead: bool) -> None:

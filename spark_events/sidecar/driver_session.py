@@ -138,7 +138,11 @@ class DriverSession:
         def on_watch() -> None:
             watch.look()
 
-        hooks = Hooks(lambda: acknowledgements.complete(dispatcher.progress), telemetry.breaker_changed)
+        hooks = Hooks(
+            lambda: acknowledgements.complete(dispatcher.progress),
+            telemetry.breaker_changed,
+            telemetry.fullness_changed,
+        )
         pipeline = _pipeline_of(hello, options, hooks, on_watch)
         plans, dispatcher = pipeline.plans, pipeline.dispatcher
         first = max(hello.sequence, options.first_sequence)

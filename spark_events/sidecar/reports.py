@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.dispatcher import Dispatcher
-from spark_events.dispatch.telemetry import DispatcherTelemetry, with_those_before
+from spark_events.dispatch.telemetry import DispatcherTelemetry, QueueChange, with_those_before
 from spark_events.sidecar.outlet import EventOutlet
 from spark_events.sidecar.reader import RecordReader
-from spark_events.translate.dispatch_reports import final_report, reporter_status
+from spark_events.translate.dispatch_reports import final_report, queue_status, reporter_status
 from spark_events.translate.translator import Translator
 
 #: Circuit breaker states in the order of their numbers in the driver's metrics.
@@ -83,7 +83,7 @@ class SessionReports:
         if not self._telemetry.changes or not (is_end or self._translator.knows_application):
             return False
         for change in self._telemetry.take_changes():
-            self._outlet.emit(reporter_status(*change))
+            self._outlet.emit(queue_status(*change) if isinstance(change, QueueChange) else reporter_status(*change))
         return True
 
     def report_totals(self) -> None:
