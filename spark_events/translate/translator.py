@@ -252,7 +252,9 @@ class Translator:
 
     def translate(self, record: Record | StageWaited | Unknown) -> list[Event]:
         """Return the numbered events that a record causes; the list may be empty."""
-        return [self._event(draft) for draft in self._drafts(record)]
+        # Nearly all records take the short way.
+        is_plain = not self._early and type(record) not in _EARLY
+        return [self._event(draft) for draft in (self._handled if is_plain else self._drafts)(record)]
 
     def tick(self, now: int) -> list[Event]:
         """Return the time-driven events: idle watermarks, merged commits, heartbeats and counts of executors.
