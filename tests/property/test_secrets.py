@@ -30,7 +30,7 @@ from spark_events.event import Event
 from spark_events.reporters.registry import BUILT_IN, factory
 from spark_events.reporters.reporter import Reporter
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.driver_session import DriverSession, SessionOptions
 
 PREFIX = "spark.events.reporter.peer."
 NOBODY = f"http://127.0.0.1:{free_port()}"
@@ -189,8 +189,9 @@ def drive(settings: dict[str, str], until: str) -> str:
     other = Other()
     given = {f"{PREFIX}{key}": value for key, value in settings.items()}
     lines = Lines(hello(given), {**application_start(), "seq": 1})
-    session = DriverSession(lines, MessageWriter(lambda _: None), lambda: False, own={"other": lambda: other})
-    assert session.begin()
+    options = SessionOptions(own={"other": lambda: other})
+    session = DriverSession.open(lines, MessageWriter(lambda _: None), lambda _: False, options)
+    assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
     try:
