@@ -140,7 +140,7 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
         "SPARK_EXITED",
     )
     assert failure["attributes"]["exception.type"] == "java.lang.OutOfMemoryError"
-    assert failure["attributes"]["failure.label.type"] == "RESOURCE"
+    assert failure["attributes"]["failure.label.type"] == "SYSTEM"
 
 
 @pytest.mark.any_spark
