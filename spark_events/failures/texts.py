@@ -55,7 +55,8 @@ _RULES = tuple(
             "MISSING_DEPENDENCY",
             r"ClassNotFound|NoClassDefFound|NoSuch(?:Method|Field)Error|AbstractMethodError|UnsupportedClassVersion"
             r"|UnsatisfiedLinkError|IncompatibleClassChange|ModuleNotFoundError|ImportError|No module named"
-            r"|DATA_SOURCE_NOT_FOUND|find (?:the )?data source|No FileSystem for scheme|No suitable driver"
+            r"|DATA_SOURCE_NOT_FOUND|find (?:the )?data source|load class for data source"
+            r"|No FileSystem for scheme|No suitable driver"
             r"|InvalidClassException|UNSUPPORTED_FILE_SYSTEM|Cannot run program|ServiceConfigurationError"
             r"|CANNOT_LOAD_(?:CATALOG|FUNCTION_CLASS)|CANNOT_FIND_CATALOG|[Uu]nresolved dependenc"
             r"|PYTHON_VERSION_MISMATCH|Python in worker has different version|NoSuchMethodException"
@@ -73,7 +74,8 @@ _RULES = tuple(
         ),
         (
             "CONFIGURATION",
-            r"Multiple streaming (?:jobs|queries)|CANNOT_MODIFY_(?:STATIC_)?CONFIG|INVALID_(?:DRIVER|EXECUTOR)_MEMORY|INVALID_CONF_VALUE"
+            r"Multiple streaming (?:jobs|queries)"
+            r"|CANNOT_MODIFY_(?:STATIC_)?CONFIG|INVALID_(?:DRIVER|EXECUTOR)_MEMORY|INVALID_CONF_VALUE"
             r"|FEATURE_NOT_ENABLED|CONFIG_NOT_AVAILABLE|INVALID_KRYO|NoSuchElementException: spark\."
             r"|(?i:buffer overflow)\. Available|KRYO_BUFFER_OVERFLOW|[Mm]aster URL|memory .{0,100} must be at least"
             r"|above the max threshold|IllegalArgumentException: .{0,300}\bspark\.[a-z]\w*\.\w|ConfigException"
@@ -85,7 +87,7 @@ _RULES = tuple(
         (
             "SCHEMA_MISMATCH",
             r"cannot be converted in file|SchemaColumnConvertNotSupported|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
-            r"|UNRESOLVED_(?:COLUMN|FIELD|MAP_KEY)|[Cc]annot resolve (?!routine|function)"
+            r"|UNRESOLVED_(?:COLUMN|FIELD|MAP_KEY)|[Cc]annot resolve (?!routine|function|conflict)"
             r"|INCOMPATIBLE_\w{0,50}(?:DATA|SCHEMA|TYPE|COLUMN)|[Cc]annot write incompatible"
             r"|[Ss]chema (?:mismatch|of .{0,300} differs|change)|ARITY_MISMATCH|MERGE_SCHEMA|NUM_COLUMNS_MISMATCH"
             r"|DATATYPE_MISMATCH|data type mismatch|Failed to merge|UNABLE_TO_INFER_SCHEMA|[Uu]nable to infer schema"
@@ -94,7 +96,7 @@ _RULES = tuple(
             r"|field\w{0,9} .{0,40}missing|Found duplicate column|COLUMN_ALREADY_EXISTS|SCHEMA_EVOLUTION|field ended by"
             r"|match the specified (?:format|partition|bucket)|(?:PARQUET|AVRO|ORC)_TYPE|_INVALID_TYPE|COLUMN_ORDINAL"
             r"|valid external type|codec for class|can not accept object|TYPE_UNACCEPTABLE|CANNOT_DETERMINE_TYPE"
-            r"|types cannot be determined|[Cc]an ?not infer schema",
+            r"|types cannot be determined|on unresolved object|[Cc]an ?not infer schema",
         ),
         (
             "MISSING_FILE_OR_TABLE",
@@ -114,7 +116,7 @@ _RULES = tuple(
             r"|Parquet(?:File)?Exception|(?i:not in gzip)|[Dd]uplicate key|_VIOLATION|DataException|JsonParse"
             r"|FileFormatException|[Cc]annot parse|CANNOT_PARSE|DECODING|ParseError|For input string"
             r"|Unexpected end of|expected \d+ (?:fields|columns)|ArrowInvalid|ArrowTypeError"
-            r"|[Vv]alue out of (?:\w+ ){0,2}range|lose precision|[Oo]verflow (?:in|occur)",
+            r"|(?i:value) out of (?:\w+ ){0,2}range|lose precision|[Oo]verflow (?:in|occur)",
         ),
         (
             "EXTERNAL_SYSTEM",
@@ -127,7 +129,12 @@ _RULES = tuple(
             r"|Concurrent\w{1,50}Exception|CommitFailed|CommitStateUnknown|[Cc]onflict(?:ing|Exception)"
             r"|[Cc]oncurrent update|try (?:the operation )?again|[Oo]verloaded|Connection error"
             r"|HTTP \w+ request failed|BadRequestException|all nodes failed|NoNodes|MetaStoreClient|MetaException"
-            r"|TTransport|Exception thrown in awaitResult: ?$|Connection pool shut down",
+            r"|TTransport|Exception thrown in awaitResult: ?$|Connection pool shut down"
+            r"|ConnectionTerminated|open native connection|Cannot detect ES version",
+        ),
+        (
+            "USER_CODE",
+            r"Task not serializable",
         ),
     )
 )
