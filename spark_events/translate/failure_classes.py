@@ -14,6 +14,7 @@ from spark_events.failures.libraries.platform import ANALYSIS_ERRORS, JVM_MISTAK
 from spark_events.failures.registry import of_exception_text
 from spark_events.failures.texts import class_of_text
 from spark_events.translate.enrichers import FailureContext
+from spark_events.translate.python_errors import TRACEBACK
 from spark_events.translate.root_causes import Cause
 
 __all__ = ["Decision", "decide"]
@@ -21,6 +22,7 @@ __all__ = ["Decision", "decide"]
 _BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out.{0,300}\n(?:.*\n){0,9}.*BroadcastExchange")
 _IN_TASK = re.compile(r"Lost task|TaskRunner\.run|Executor|executor \d")
 _LOCAL = re.compile(r"executor driver")
+_JVM_TYPE = re.compile(r"(?:java|javax|scala|org|com|io|net)\.|ExecutorLostFailure|$")
 _FRAME = re.compile(r"^[ \t]+(?:at \S+\(.*|\.\.\. \d+ more)$\n?", re.MULTILINE)
 
 
@@ -66,7 +68,9 @@ def decide(failure: FailureContext, conditions: Sequence[tuple[str, str | None]]
     name = decision.failure_class
     if name == "EXTERNAL_SYSTEM" and _BROADCAST.search(failure.text):
         name = "BROADCAST_TIMEOUT"
-    if name == OUT_OF_MEMORY:
+    if name == OUT_OF_MEMORY and TRACEBACK in failure.text and not _JVM_TYPE.match(failure.root_type):
+        name = "PYTHON_OUT_OF_MEMORY"
+    elif name == OUT_OF_MEMORY:
         in_executor = _IN_TASK.search(failure.text) and not _LOCAL.search(failure.text)
         is_of_driver = not in_executor or "maxResultSize" in failure.root_message
         name = "DRIVER_OUT_OF_MEMORY" if is_of_driver else "EXECUTOR_OUT_OF_MEMORY"

@@ -26,6 +26,9 @@ _LINK = re.compile(
 )
 #: Errors whose message contains the traceback of another process, or whose exceptions follow.
 _CONTAINER = re.compile(r"pyspark\..*|(?:[\w.]*\.)?(?:Py4JJavaError|PythonException|(?:Base)?ExceptionGroup)$")
+#: What follows a message: Java's frames, another traceback, or the sentence between two exceptions.
+_END = re.compile(r"\n[ \t]+at \S+\(|\n\n|\nTraceback |\nCaused by: ")
+_LONGEST = 2_000
 _RAISES = re.compile(r"(?:.*:\s*)?(?:raise|assert)\b")
 
 
@@ -59,6 +62,12 @@ class PythonError:
     frames: tuple[Frame, ...]
     link: str
     rest: str
+
+    @property
+    def whole_message(self) -> str:
+        """The message with its further lines, of which a client library may need one for its code; shortened."""
+        more = _END.split(self.rest[:_LONGEST], maxsplit=1)[0]
+        return self.message + more
 
 
 def python_errors(text: str) -> list[PythonError]:

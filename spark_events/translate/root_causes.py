@@ -21,6 +21,8 @@ ABORTED = "Job aborted due to stage failure: "
 # use `[ \t]` at the beginning of a line, because `\s` also matches all following empty lines.
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^[ \t]+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
+_SPARK_FRAME = re.compile(r"^[ \t]+at org\.apache\.spark\.", re.MULTILINE)
+_PYTHON_EXCEPTION = re.compile(r"(?:\w+\.)+PythonException: ")
 # Require a frame, or the marker of a truncated trace, before ``Caused by:``, because a message may contain a line that
 # begins with these words.
 _CAUSED_BY = re.compile(
@@ -78,15 +80,22 @@ def causes(text: str, root: Cause) -> list[Cause]:
     An exception that was only being handled when another one was raised comes last.
     """
     errors = python_errors(text)
-    chain = [root, *(Cause(one.type, one.message) for one in reversed(errors))]
-    sections = [text, *(text[found.end() :] for found in _CAUSED_BY.finditer(text))]
-    chain += [outermost(section) for section in reversed(sections)]
+    chain = [Cause(one.type, one.whole_message) for one in reversed(errors)]
+    # The root cause decides first. Its whole message may contain a code in a further line.
+    chain.sort(key=lambda one: one.type != root.type)
+    if not errors or root.type != chain[0].type:
+        chain.insert(0, root)
+    # A Python message may quote a Java trace. Java's own causes follow only the error of a call into the JVM.
+    java = text if not errors else next((one.rest for one in errors if one.type.endswith("Py4JJavaError")), "")
+    sections = [java, *(java[found.end() :] for found in _CAUSED_BY.finditer(java))]
+    chain += [outermost(section) for section in reversed(sections) if section]
     return list(dict.fromkeys(dataclasses.replace(one, location=None, is_own=True, is_raised=False) for one in chain))
 
 
 def outermost(text: str) -> Cause:
     """Return the outermost exception of a trace: the text before the first frame."""
-    frame = _JAVA_FRAME.search(text)
+    # The message of a Python error may quote frames of another program.
+    frame = (_SPARK_FRAME if _PYTHON_EXCEPTION.match(text) else _JAVA_FRAME).search(text)
     header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:

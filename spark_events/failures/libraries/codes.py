@@ -75,7 +75,7 @@ _STATUS = re.compile(
     r"^(\d{3})(?: |, message=)|^\((\d{3})\)|^\w+\((\d{3}),"  # requests, aiohttp, urllib3, elasticsearch
     r"|(?:HTTP|Client|Server|Redirect) [Ee]rror '?(\d{3})\b|Error code: (\d{3})"  # urllib, httpx, openai
     r"|(?i:status(?:[ _]?code)?)\W{1,3}(\d{3})\b|HTTP(?:/1\.\d)? (?:response code: )?(\d{3})\b"  # AWS, Azure, Java
-    r'|"code": (\d{3}),|^\[HTTP (\d{3})|", (\d{3}), (?:GET|HEAD|PUT|POST|DELETE|PATCH),'  # Google, Azure
+    r'|, (\d{3})$|"code": (\d{3}),|^\[HTTP (\d{3})|", (\d{3}), (?:GET|HEAD|PUT|POST|DELETE|PATCH),'  # Google, Azure
 )
 _ERRNOS = {
     **dict.fromkeys(

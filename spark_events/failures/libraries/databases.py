@@ -14,6 +14,7 @@ from spark_events.failures.kinds import (
     MISSING,
     MISTAKE,
     POOL,
+    PYTHON_MEMORY,
     REJECTED,
     SCHEMA,
     SETUP,
@@ -185,7 +186,10 @@ DATABASES = (
         types={"OperationalError InternalServerError ServiceUnavailableError OtherHTTPRetryableError": DOWN},
         sql=True,
         code_in=r"\((\w{5})\)",
-        messages=((r"Incorrect username or password|JWT token is invalid|User .* is locked|not authorized", DENIED),),
+        messages=(
+            (r"does not exist or not authorized", MISSING),
+            (r"Incorrect username or password|JWT token is invalid|User .* is locked|not authorized", DENIED),
+        ),
     ),
     Library(
         "net.snowflake",
@@ -210,8 +214,13 @@ DATABASES = (
             "OutOfMemoryError": BUSY,
             "ResponseError DataError": REJECTED,
         },
-        messages=((r"max number of clients reached", CROWDED),),
-        coded="ConnectionError",
+        messages=(
+            (r"max number of clients reached", CROWDED),
+            (r"^OOM command", BUSY),
+            (r"^(?:LOADING|CLUSTERDOWN|MASTERDOWN|READONLY|TRYAGAIN|BUSY) ", AGAIN),
+            (r"^(?:NOAUTH|WRONGPASS|NOPERM) |invalid password", DENIED),
+        ),
+        coded="ConnectionError ResponseError",
     ),
     Library(
         "redis.clients io.lettuce org.redisson",
@@ -374,11 +383,44 @@ DATABASES = (
     Library(
         "databricks influxdb_client influxdb arango",
         types={
-            "RequestError MaxRetryDurationError SessionAlreadyClosedError ConnectionAbortedError": DOWN,
+            "RequestError MaxRetryDurationError SessionAlreadyClosedError ServerConnectionError": DOWN,
             "TemporarilyUnavailable InternalError DeadlineExceeded": BROKEN,
             "TooManyRequests ResourceExhausted RequestLimitExceeded": BUSY,
             "PermissionDenied Unauthenticated": DENIED,
             "NotFound ResourceDoesNotExist": MISSING,
+        },
+        http=True,
+    ),
+    Library(
+        "sqlite3 duckdb",
+        types={
+            "OutOfMemoryException": PYTHON_MEMORY,
+            "IntegrityError ConstraintException ConversionException": DATA,
+            "BinderException": SCHEMA,
+            "CatalogException": MISSING,
+            "HTTPException": DOWN,
+            "ParserException": MISTAKE,
+        },
+        messages=((r"(?i)database is locked|could not set lock", AGAIN),),
+        coded="OperationalError IOException",
+    ),
+    Library(
+        "happybase couchbase acouchbase aerospike pymemcache pylibmc pyhive impala",
+        types={
+            "NoConnectionsAvailable NoServerAvailable ServiceUnavailableException MemcacheUnexpectedCloseError"
+            " MemcacheServerError ConnectionError ConnectionFailed HostUnreachable": DOWN,
+            "TimeoutError TimeoutException UnAmbiguousTimeoutException AmbiguousTimeoutException": SILENT,
+            "AuthenticationException NotAuthorized": DENIED,
+            "DocumentNotFoundException BucketNotFoundException RecordNotFound": MISSING,
+        },
+    ),
+    Library(
+        "pinecone qdrant_client weaviate chromadb pymilvus",
+        types={
+            "ServiceException WeaviateConnectionError WeaviateStartUpError ResponseHandlingException PineconeConnection"
+            "Error": DOWN,
+            "WeaviateTimeoutError WeaviateQueryError": SILENT,
+            "UnauthorizedException ForbiddenException": DENIED,
         },
         http=True,
     ),

@@ -101,6 +101,7 @@ PLATFORM = (
             "_ArrayMemoryError": PYTHON_MEMORY,
         },
     ),
+    Library("pydantic pydantic_core jsonschema marshmallow cerberus", types={"ValidationError": DATA}),
     Library("torch cupy", types={"OutOfMemoryError": PYTHON_MEMORY}),
     Library("avro fastavro", types={"SchemaResolutionException": SCHEMA, "SchemaParseException": SCHEMA}),
     Library(

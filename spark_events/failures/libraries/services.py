@@ -285,7 +285,6 @@ SERVICES = (
         codes={**_AWS_CODES, "403 401": DENIED, "404": MISSING, "503": CROWDED, "500": BROKEN},
         code_of=_of_aws,
         code_in=r"An error occurred \(([\w.]+)\)",
-        coded="ClientError S3UploadFailedError RetriesExceededError",
     ),
     Library(
         "com.amazonaws software.amazon",
@@ -433,6 +432,15 @@ SERVICES = (
             " VaultDown InternalServerError": DOWN,
             "AuthFailedError NoAuthError Forbidden Unauthorized": DENIED,
             "NoNodeError InvalidPath": MISSING,
+        },
+        http=True,
+    ),
+    Library(
+        "slack_sdk stripe twilio zeep sendgrid atlassian github gitlab jira salesforce simple_salesforce",
+        types={
+            "APIConnectionError": DOWN,
+            "RateLimitError": BUSY,
+            "AuthenticationError PermissionError": DENIED,
         },
         http=True,
     ),

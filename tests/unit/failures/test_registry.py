@@ -7,6 +7,7 @@ import errno
 import json
 import pickle
 import socket
+import sqlite3
 import ssl
 import urllib.error
 from collections import Counter
@@ -82,6 +83,11 @@ def status(number: int) -> requests.HTTPError:
         (sqlalchemy.exc.TimeoutError("QueuePool limit"), "EXTERNAL_SYSTEM"),
         (redis.exceptions.AuthenticationError("x"), "PERMISSION"),
         (redis.exceptions.ReadOnlyError("x"), "EXTERNAL_SYSTEM"),
+        (redis.exceptions.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), "EXTERNAL_SYSTEM"),
+        (redis.exceptions.ResponseError("WRONGPASS invalid username-password pair"), "PERMISSION"),
+        (redis.exceptions.ResponseError("unknown command"), None),
+        (sqlite3.OperationalError("database is locked"), "EXTERNAL_SYSTEM"),
+        (sqlite3.OperationalError("no such function"), None),
     ],
     ids=repr,
 )
@@ -123,6 +129,9 @@ def test_events_and_enrichment_agree_on_an_error(error: Exception, failure_class
         ("urllib.error.HTTPError: HTTP Error 429: Too Many Requests", "EXTERNAL_SYSTEM"),
         ("openai.RateLimitError: Error code: 429 - {'error': {'code': 'insufficient_quota'}}", "PERMISSION"),
         ("azure.core.exceptions.HttpResponseError: (ServerBusy) The server is busy.", "EXTERNAL_SYSTEM"),
+        ("botocore.errorfactory.NoSuchKey: An error occurred (NoSuchKey) when calling x", "MISSING_FILE_OR_TABLE"),
+        ("snowflake.connector.errors.ProgrammingError: 002003 (42S02): Object 'X' does not exist or not authorized.",
+         "MISSING_FILE_OR_TABLE"),
         ("__main__.NoCurrency: payment 3", None),
         ("acme.pay.PaymentError: 503 coins", None),
     ],

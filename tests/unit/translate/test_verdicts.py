@@ -101,6 +101,16 @@ POOL = """java.lang.IllegalStateException: Connection pool shut down
 \tat org.apache.http.util.Asserts.check(Asserts.java:34)
 \tat org.apache.http.impl.conn.PoolingHttpClientConnectionManager.requestConnection(Pooling.java:1)
 """
+RPC = """a.B: Traceback (most recent call last):
+  File "/app/x.py", line 1, in f
+    call()
+grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:
+\tstatus = StatusCode.{}
+\tdetails = "x"
+>
+
+\tat org.apache.spark.A.b(A.scala:1)
+"""
 DATA_SOURCE = """org.apache.spark.SparkException: [PYTHON_DATA_SOURCE_ERROR] Failed to read Python data source x: \
 Traceback (most recent call last):
   File "/app/source.py", line 9, in read
@@ -114,6 +124,9 @@ SQLSTATE: 38000
     ("text", "failure_class", "retry"),
     [
         (DATA_SOURCE, "EXTERNAL_SYSTEM", True),
+        (RPC.format("UNAVAILABLE"), "EXTERNAL_SYSTEM", True),
+        (RPC.format("UNAUTHENTICATED"), "PERMISSION", False),
+        (RPC.format("INVALID_ARGUMENT"), UNKNOWN, None),
         ("org.apache.spark.shuffle.FetchFailedException: java.lang.RuntimeException: Executor is not registered "
          "(appId=a, execId=1)", "FETCH_FAILURE", True),
         ("org.apache.uniffle.common.exception.RssFetchFailedException: Failed to read shuffle data", "FETCH_FAILURE",
@@ -224,6 +237,7 @@ def test_a_python_message_that_quotes_java_is_read_alike_live_and_in_a_replay() 
     frames = "\tat org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:1)\n"
     live = Diagnostics().of(Failure([ExceptionLink(kind, QUOTED)], f"{kind}: {QUOTED}\n{frames}"))
     replay = Diagnostics().of(Failure([ExceptionLink(kind, QUOTED)], f"{kind}: {QUOTED}\n"))
+    assert (live.attributes["failure.class"], live.attributes["failure.evidence"]) == ("USER_CODE", "place")
     for key in ("failure.root_cause", "failure.location", "failure.class", "exception.message", "exception.type"):
         assert live.attributes.get(key) == replay.attributes.get(key)
     assert live.attributes["exception.message"] == QUOTED
