@@ -82,7 +82,7 @@ def of_exception_text(name: str, message: str) -> ErrorKind | None:
     if wrapped is not None and (inner := of_exception_text(wrapped[1], wrapped[2])) is not None:
         return inner
     if library is None:
-        return None
+        return _inside(name, message)
     found = None
     if library.has_code(simple):
         found = library.by_message(message) or library.by_code(library.code_from(message))
@@ -91,9 +91,21 @@ def of_exception_text(name: str, message: str) -> ErrorKind | None:
         found = status_kind if status_kind.failure_class is not None else None
     if found is None and (number := _ERRNO.search(message)) and (module == "" or simple == "error"):
         found = by_errno(int(number[1] or 0))
-    return found or library.types.get(simple)
+    return found or library.types.get(simple) or _inside(name, message)
 
 
+def _inside(name: str, message: str) -> ErrorKind | None:
+    """Return the kind of the exception whose text is the message: Java copies a cause's text into its wrapper."""
+    inner = _JAVA_TEXT.match(message) if "." in name else None
+    return None if inner is None else of_exception_text(inner[1], inner[2] or "")
+
+
+#: The text of a Java exception.
+_JAVA_TEXT = re.compile(r"((?:[a-z]\w{0,60}\.){2,12}[A-Z]\w{0,90}(?:Exception|Error))(?:: (.*))?", re.DOTALL)
+#: A library that a jar contains under another package.
+_SHADED = re.compile(
+    r"(?:^|\.)(?:repackaged|shaded|shade|thirdparty|relocated)\.(?:\w+\.)??((?:org|com|io|net|software)\..*)"
+)
 #: The destination answered with a code that the registry does not list.
 _REFUSED = ErrorKind(None)
 
@@ -114,6 +126,8 @@ def _classes(error: BaseException) -> list[tuple[str, str]]:
 
 
 def _library(module: str) -> Library | None:
+    shaded = _SHADED.search(module)
+    module = module if shaded is None else shaded[1]
     while module:
         if module in _BY_MODULE:
             return _BY_MODULE[module]

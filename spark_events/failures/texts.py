@@ -16,7 +16,8 @@ _RULES = tuple(
         (
             "CANCELLED",
             r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|[Jj]ob (?:\d+ )?(?:was )?cancelled|cancelled job group"
-            r"|Query \S+ was cancelled|TaskKilled",
+            r"|Query \S+ was cancelled|TaskKilled"
+            r"|SparkContext (?:has been |was )?shut ?down|stopped SparkContext",
         ),
         (
             "DISK_FULL",
@@ -128,9 +129,10 @@ _RULES = tuple(
             r"|PSQLException|KafkaException|block locations|could only be (?:written|replicated)|EXTERNAL_ERROR"
             r"|Concurrent\w{1,50}Exception|CommitFailed|CommitStateUnknown|[Cc]onflict(?:ing|Exception)"
             r"|[Cc]oncurrent update|try (?:the operation )?again|[Oo]verloaded|Connection error"
-            r"|HTTP \w+ request failed|BadRequestException|all nodes failed|NoNodes|MetaStoreClient|MetaException"
-            r"|TTransport|Exception thrown in awaitResult: ?$|Connection pool shut down"
-            r"|ConnectionTerminated|open native connection|Cannot detect ES version",
+            r"|HTTP \w+ request failed|(?<!AWS)BadRequestException|all nodes failed|NoNodes|MetaStoreClient"
+            r"|MetaException|TTransport|Exception thrown in awaitResult: ?$|Connection pool shut down"
+            r"|ConnectionTerminated|[Uu]nable to acquire (?:the )?lock|Connection from \S+ closed"
+            r"|open native connection|Cannot detect ES version",
         ),
         (
             "USER_CODE",

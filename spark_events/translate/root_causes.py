@@ -19,7 +19,10 @@ ABORTED = "Job aborted due to stage failure: "
 
 # An exception's message may be long and contain anything, so each pattern must take linear time. For example,
 # use `[ \t]` at the beginning of a line, because `\s` also matches all following empty lines.
-_JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
+# Hadoop prints the exception of a server as ``RemoteException(type): message``.
+_JAVA_HEADER = re.compile(
+    r"(?:[\w.]+\.RemoteException\((?=[\w.$]+\): ))?((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)\)?(?:: (.*))?", re.DOTALL
+)
 _JAVA_FRAME = re.compile(r"^[ \t]+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
 _SPARK_FRAME = re.compile(r"^[ \t]+at org\.apache\.spark\.", re.MULTILINE)
 _PYTHON_EXCEPTION = re.compile(r"(?:\w+\.)+PythonException: ")

@@ -179,6 +179,11 @@ PLATFORM = (
             "SecurityException": DENIED,
         },
     ),
+    # Messages of Spark's external shuffle service, which has lost the files of an executor.
+    Library(
+        "java.lang.RuntimeException",
+        messages=((r"Executor is not registered \(appId|Failed to open file: \S*shuffle_\d", FETCH),),
+    ),
     Library("java.lang.reflect", types={"InaccessibleObjectException": SETUP}),
     Library(
         "java.io",

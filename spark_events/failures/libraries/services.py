@@ -375,8 +375,7 @@ SERVICES = (
         http=True,
     ),
     Library(
-        "com.azure com.microsoft.azure com.microsoft.aad org.apache.hadoop.fs.azurebfs org.apache.hadoop.fs.azure"
-        " shaded.databricks",
+        "com.azure com.microsoft.azure com.microsoft.aad org.apache.hadoop.fs.azurebfs org.apache.hadoop.fs.azure",
         types={
             "ServerBusyException": BUSY,
             "RequestRateTooLargeException": BUSY,

@@ -132,6 +132,13 @@ def test_events_and_enrichment_agree_on_an_error(error: Exception, failure_class
         ("botocore.errorfactory.NoSuchKey: An error occurred (NoSuchKey) when calling x", "MISSING_FILE_OR_TABLE"),
         ("snowflake.connector.errors.ProgrammingError: 002003 (42S02): Object 'X' does not exist or not authorized.",
          "MISSING_FILE_OR_TABLE"),
+        ("com.acme.repackaged.io.grpc.StatusRuntimeException: UNAVAILABLE: io exception", "EXTERNAL_SYSTEM"),
+        ("shaded.databricks.org.apache.hadoop.fs.s3a.AWSNoResponseException: x", "EXTERNAL_SYSTEM"),
+        ("java.lang.RuntimeException: com.amazonaws.services.s3.model.AmazonS3Exception: Denied (Service: Amazon S3; "
+         "Status Code: 403; Error Code: AccessDenied)", "PERMISSION"),
+        ("com.acme.Odd: com.acme.Odder: odd", None),
+        ("java.lang.RuntimeException: Executor is not registered (appId=app-1, execId=5)", "FETCH_FAILURE"),
+        ("java.lang.RuntimeException: odd", None),
         ("__main__.NoCurrency: payment 3", None),
         ("acme.pay.PaymentError: 503 coins", None),
     ],

@@ -124,6 +124,10 @@ SQLSTATE: 38000
     ("text", "failure_class", "retry"),
     [
         (DATA_SOURCE, "EXTERNAL_SYSTEM", True),
+        ("org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.security.AccessControlException): x", "PERMISSION",
+         False),
+        ("org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.hdfs.server.namenode.SafeModeException): x",
+         "EXTERNAL_SYSTEM", True),
         (RPC.format("UNAVAILABLE"), "EXTERNAL_SYSTEM", True),
         (RPC.format("UNAUTHENTICATED"), "PERMISSION", False),
         (RPC.format("INVALID_ARGUMENT"), UNKNOWN, None),
