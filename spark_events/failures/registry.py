@@ -104,7 +104,7 @@ def _inside(name: str, message: str) -> ErrorKind | None:
 _JAVA_TEXT = re.compile(r"((?:[a-z]\w{0,60}\.){2,12}[A-Z]\w{0,90}(?:Exception|Error))(?:: (.*))?", re.DOTALL)
 #: A library that a jar contains under another package.
 _SHADED = re.compile(
-    r"(?:^|\.)(?:repackaged|shaded|shade|thirdparty|relocated)\.(?:\w+\.)??((?:org|com|io|net|software)\..*)"
+    r"(?:^|\.)(?:repackaged|shaded|shade|third_?party|relocated)\.(?:\w+\.)??((?:org|com|io|net|software)\..*)"
 )
 #: The destination answered with a code that the registry does not list.
 _REFUSED = ErrorKind(None)
