@@ -118,6 +118,10 @@ def story() -> list[Event]:
         query_terminated(
             "r9", "q9", exception="a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
         ),
+        query_started("r10", "q10"),
+        {"kind": "job_start", "job_id": 901, "time": START, "properties": {"sql.streaming.queryId": "q10"}},
+        {"kind": "job_end", "job_id": 901, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
+        query_terminated("r10", "q10", exception="java.util.concurrent.TimeoutException: Futures timed out"),
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
         {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
         {"kind": "job_start", "job_id": 900, "time": START},
