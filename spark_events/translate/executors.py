@@ -10,6 +10,7 @@ from spark_events.event import AttributeValue
 from spark_events.records.types import ExecutorAdded, ExecutorRemoved, StageCompleted
 from spark_events.translate.bounded import put
 from spark_events.translate.executor_events import loss_of
+from spark_events.translate.failure_classes import Decision
 from spark_events.translate.failures import Diagnosis
 
 __all__ = ["FETCH_FAILED", "Executors"]
@@ -149,5 +150,8 @@ def _with_executor(diagnosis: Diagnosis, lost: _Lost) -> Diagnosis:
     if lost.reason is not None:
         about["failure.executor.reason"] = lost.reason
     if loss_of(lost.reason)[0] in _MEMORY:
-        about |= {"failure.class": "EXECUTOR_OUT_OF_MEMORY", "failure.retry_useful": False}
+        memory = Decision("EXECUTOR_OUT_OF_MEMORY", "exit-code")
+        about |= {"failure.class": memory.failure_class, "failure.evidence": "exit-code", "failure.retry_useful": False}
+        if "failure.label.type" in diagnosis.attributes and memory.label:
+            about["failure.label.type"] = memory.label
     return dataclasses.replace(diagnosis, attributes={**diagnosis.attributes, **about})

@@ -1,222 +1,120 @@
-"""Classes of failures: the kind of cause, and whether a retry without a change may succeed."""
+"""The class of a failure, decided by evidence: condition and exit code, then types, then texts, then the place."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Sequence
 
+from spark_events.failures.classes import CLASSES, FIRM, UNKNOWN, Evidence
+from spark_events.failures.conditions import SILENT_CONDITION, class_of_condition
+from spark_events.failures.exit_codes import class_of_exit
+from spark_events.failures.kinds import MISTAKE, OUT_OF_MEMORY, ErrorKind
+from spark_events.failures.libraries.platform import ANALYSIS_ERRORS, JVM_MISTAKES
+from spark_events.failures.registry import of_exception_text
+from spark_events.failures.texts import class_of_text
 from spark_events.translate.enrichers import FailureContext
+from spark_events.translate.python_errors import TRACEBACK
+from spark_events.translate.root_causes import Cause
 
-__all__ = ["RETRY_USEFUL", "UNKNOWN", "class_of"]
+__all__ = ["Decision", "decide"]
 
-UNKNOWN = "UNKNOWN"
-_MEMORY = "OUT_OF_MEMORY"
-#: Whether a retry of the same work may succeed, by class; unknown for a class without an entry.
-RETRY_USEFUL = {
-    "DRIVER_OUT_OF_MEMORY": False,
-    "EXECUTOR_OUT_OF_MEMORY": False,
-    "PYTHON_OUT_OF_MEMORY": False,
-    "DISK_FULL": False,
-    "EXECUTOR_LOST": True,
-    "FETCH_FAILURE": True,
-    "BROADCAST_TIMEOUT": True,
-    "PERMISSION": False,
-    "MISSING_FILE_OR_TABLE": False,
-    "SCHEMA_MISMATCH": False,
-    "DATA_ERROR": False,
-    "USER_CODE": False,
-    "CANCELLED": False,
-    "MISSING_DEPENDENCY": False,
-    "CONFIGURATION": False,
-    "EXTERNAL_SYSTEM": True,
-    "PYTHON_WORKER_CRASHED": True,
-}
-
-#: Classes and their patterns, which match names of error classes and exceptions, and words in messages. The first match
-#: decides. Repetitions have limits, so that a long message takes linear time.
-_RULES = tuple(
-    (name, re.compile(pattern))
-    for name, pattern in (
-        (
-            "CANCELLED",
-            r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|[Jj]ob (?:\d+ )?(?:was )?cancelled|cancelled job group"
-            r"|Query \S+ was cancelled|TaskKilled",
-        ),
-        (
-            "DISK_FULL",
-            r"No space left on device|[Qq]uota ?[Ee]xceeded|not enough space on the disk",
-        ),
-        (
-            "PYTHON_OUT_OF_MEMORY",
-            r"(?:^|[\s.])_?(?:Array)?MemoryError\b|ArrowMemoryError|OutOfMemoryError: (?:CUDA|HIP)"
-            r"|Python worker .{0,300}(?:exit code:? (?:137|-9)|SIGKILL)",
-        ),
-        (
-            _MEMORY,
-            r"OutOfMemory|GC overhead limit|memory limits|OOMKilled|[Ee]xit ?(?:[Cc]ode|[Ss]tatus):? (?:137|52)\b"
-            r"|code:? 137\b|UNABLE_TO_ACQUIRE_MEMORY|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes|OOM(?![a-z])"
-            r"|spark\.driver\.maxResultSize|Not enough memory to build and broadcast|bad_alloc|Cannot allocate memory",
-        ),
-        (
-            "FETCH_FAILURE",
-            r"FetchFailed|Missing an output location for shuffle",
-        ),
-        (
-            "EXECUTOR_LOST",
-            r"ExecutorLostFailure|[Ee]xecutor heartbeat timed out|Lost executor|(?:Worker|Slave) lost"
-            r"|RPC client disassociated|[Mm]ax number of executor failures|Could not find CoarseGrainedScheduler"
-            r"|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
-        ),
-        (
-            "BROADCAST_TIMEOUT",
-            r"Could not execute broadcast|EXECUTE_BROADCAST_TIMEOUT|sql\.broadcastTimeout",
-        ),
-        (
-            "PYTHON_WORKER_CRASHED",
-            r"Python worker (?:exited unexpectedly|failed to connect back)",
-        ),
-        (
-            "MISSING_DEPENDENCY",
-            r"ClassNotFound|NoClassDefFound|NoSuch(?:Method|Field)Error|AbstractMethodError|UnsupportedClassVersion"
-            r"|UnsatisfiedLinkError|IncompatibleClassChange|ModuleNotFoundError|ImportError|No module named"
-            r"|DATA_SOURCE_NOT_FOUND|find (?:the )?data source|No FileSystem for scheme|No suitable driver"
-            r"|InvalidClassException|UNSUPPORTED_FILE_SYSTEM|Cannot run program|ServiceConfigurationError"
-            r"|CANNOT_LOAD_(?:CATALOG|FUNCTION_CLASS)|CANNOT_FIND_CATALOG|[Uu]nresolved dependenc"
-            r"|PYTHON_VERSION_MISMATCH|Python in worker has different version|NoSuchMethodException"
-            r"|Unable to find class|class file major version|gateway process exited|JAVA_GATEWAY_EXITED"
-            r"|[Cc]annot find catalog|must be installed",
-        ),
-        (
-            "PERMISSION",
-            r"Access ?[Dd]enied|[Pp]ermission ?[Dd]enied|PERMISSION_DENIED|INSUFFICIENT_PERMISSION"
-            r"|AccessControlException|\b40[13]\b.{0,20}(?:Forbidden|Unauthorized)"
-            r"|(?:[Ss]tatus ?[Cc]ode|HTTP|code)\W{0,3}40[13]\b|Forbidden|(?i:not authorized)"
-            r"|Authori[sz]ationException|Authenticat(?:ion|or)\w{0,50}Exception|[Aa]uthentication failed|GSSException"
-            r"|Kerberos|[Cc]redentials|Expired ?Token|InvalidToken|SignatureDoesNotMatch|InvalidAccessKeyId"
-            r"|[Ll]ogin failed|Mkdirs failed|PermissionError|does not have .{0,30}privilege",
-        ),
-        (
-            "CONFIGURATION",
-            r"CANNOT_MODIFY_(?:STATIC_)?CONFIG|INVALID_(?:DRIVER|EXECUTOR)_MEMORY|INVALID_CONF_VALUE"
-            r"|FEATURE_NOT_ENABLED|CONFIG_NOT_AVAILABLE|INVALID_KRYO|NoSuchElementException: spark\."
-            r"|(?i:buffer overflow)\. Available|KRYO_BUFFER_OVERFLOW|[Mm]aster URL|memory .{0,100} must be at least"
-            r"|above the max threshold|IllegalArgumentException: .{0,300}\bspark\.[a-z]\w*\.\w|ConfigException"
-            r"|Address already in use|Multiple SparkContext|_NOT_ENABLED|MISSING_TIMEOUT_CONFIGURATION"
-            r"|Failed to construct kafka|Cannot modify the value of a (?:static|Spark) config"
-            r"|exceeds max allowed: spark\.|[Cc]annot broadcast the table|\bunset\b|winutils|IllegalAccessError"
-            r"|InaccessibleObject|Too many open files|Failed to bind",
-        ),
-        (
-            "SCHEMA_MISMATCH",
-            r"cannot be converted in file|SchemaColumnConvertNotSupported|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
-            r"|UNRESOLVED_(?:COLUMN|FIELD|MAP_KEY)|[Cc]annot resolve (?!routine|function)"
-            r"|INCOMPATIBLE_\w{0,50}(?:DATA|SCHEMA|TYPE|COLUMN)|[Cc]annot write incompatible"
-            r"|[Ss]chema (?:mismatch|of .{0,300} differs|change)|ARITY_MISMATCH|MERGE_SCHEMA|NUM_COLUMNS_MISMATCH"
-            r"|DATATYPE_MISMATCH|data type mismatch|Failed to merge|UNABLE_TO_INFER_SCHEMA|[Uu]nable to infer schema"
-            r"|AvroTypeException|IllegalEvolutionException|AVRO_INCOMPATIBLE|FIELD_NOT_FOUND|No such struct field"
-            r"|COLUMN_NOT_FOUND|SCHEMA_(?:NOT_)?COMPATIBLE|schema doesn.t match|AMBIGUOUS_REFERENCE|is ambiguous"
-            r"|field\w{0,9} .{0,40}missing|Found duplicate column|COLUMN_ALREADY_EXISTS|SCHEMA_EVOLUTION|field ended by"
-            r"|match the specified (?:format|partition|bucket)|(?:PARQUET|AVRO|ORC)_TYPE|_INVALID_TYPE|COLUMN_ORDINAL"
-            r"|valid external type|codec for class|can not accept object|TYPE_UNACCEPTABLE|CANNOT_DETERMINE_TYPE"
-            r"|types cannot be determined|[Cc]an ?not infer schema",
-        ),
-        (
-            "MISSING_FILE_OR_TABLE",
-            r"TABLE_OR_VIEW_NOT_FOUND|[Tt]able or view not found|PATH_NOT_FOUND|[Pp]ath does not exist|FileNotFound"
-            r"|NoSuch(?:Table|Database|Namespace|Key|Bucket)|(?:SCHEMA|VIEW|TABLE|DATABASE|NAMESPACE)_NOT_FOUND"
-            r"|[Dd]atabase .{0,99} not found|FILE_NOT_EXIST|[Ff]ile does not exist|No such file|UnknownTopicOrPartition"
-            r"|data may have been lost|OffsetOutOfRange|offset was changed|is not a Delta table|METADATA_NOT_FOUND"
-            r"|NoSuchFile|BlockMissing|does not exist",
-        ),
-        (
-            "DATA_ERROR",
-            r"NumberFormat|Arithmetic|DIVIDE_BY_ZERO|(?<!CANNOT_)CAST_|_OVERFLOW|DateTime(?:Parse)?Exception"
-            r"|[Mm]alformed(?! request)|MALFORMED|is not a Parquet file|[Cc]orrupt|JSONDecodeError|UnicodeDecodeError"
-            r"|MalformedInput|SparkUpgradeException|INCONSISTENT_BEHAVIOR_CROSS_VERSION|[Nn]ull value|NOT_NULL"
-            r"|TOO_MANY_ROWS|DUPLICATED_MAP_KEY|INVALID_ARRAY_INDEX|ZipException|Checksum|ParquetDecoding"
-            r"|Parquet(?:File)?Exception|(?i:not in gzip)|[Dd]uplicate key|_VIOLATION|DataException|JsonParse"
-            r"|FileFormatException|[Cc]annot parse|CANNOT_PARSE|DECODING|ParseError|For input string"
-            r"|Unexpected end of|expected \d+ (?:fields|columns)|ArrowInvalid|ArrowTypeError"
-            r"|out of (?:\w+ ){0,2}range|lose precision|[Oo]verflow (?:in|occur)",
-        ),
-        (
-            "EXTERNAL_SYSTEM",
-            r"Connect(?:ion)? ?(?:Exception|Timeout|refused|reset|timed out|closed)|SocketTimeout|UnknownHost"
-            r"|NoRouteToHost|SocketException|SSL\w{0,50}Exception|TimeoutException|[Tt]imed out|\b50[0234]\b|SlowDown"
-            r"|[Tt]hrottl|(?i:service ?unavailable)|CommunicationsException|NoNodeAvailable|[Cc]ould not connect"
-            r"|Broken pipe|NoHostAvail|Unable to connect|Failed to connect|Too Many Requests|\.SQLException"
-            r"|PSQLException|KafkaException|block locations|could only be (?:written|replicated)|EXTERNAL_ERROR"
-            r"|Concurrent\w{1,50}Exception|CommitFailed|CommitStateUnknown|[Cc]onflict(?:ing|Exception)"
-            r"|[Cc]oncurrent update|try (?:the operation )?again|[Oo]verloaded|Connection error"
-            r"|HTTP \w+ request failed|BadRequestException|all nodes failed|NoNodes|MetaStoreClient|MetaException"
-            r"|TTransport|Exception thrown in awaitResult: ?$",
-        ),
-    )
-)
-#: Classes by the first characters of the SQLSTATE, for error classes that match no pattern above.
-_STATES = {
-    "22023": "USER_CODE",
-    "42501": "PERMISSION",
-    "42K03": "MISSING_FILE_OR_TABLE",
-    "42P01": "MISSING_FILE_OR_TABLE",
-    "42702": "SCHEMA_MISMATCH",
-    "42703": "SCHEMA_MISMATCH",
-    "56038": "CONFIGURATION",
-    **dict.fromkeys(("21", "22", "23"), "DATA_ERROR"),
-    **dict.fromkeys(("0A", "38", "39", "42", "P0"), "USER_CODE"),
-    **dict.fromkeys(("46", "F0"), "CONFIGURATION"),
-    "53": _MEMORY,
-}
-#: Exceptions raised by client libraries for databases, brokers and object stores.
-_CLIENT = re.compile(
-    r"(?:com\.(?:google\.cloud|google\.api|amazonaws|azure|microsoft\.(?:azure|sqlserver)|mongodb|datastax|mysql)"
-    r"|software\.amazon|org\.(?:elasticsearch|postgresql|mariadb|apache\.(?:kafka|hadoop\.hbase|solr))|oracle\.jdbc"
-    r"|net\.snowflake|redis\.|io\.(?:grpc|netty)|requests\.|urllib3\.|botocore\.|psycopg)"
-)
-_USER_CODE = re.compile(
-    r"PythonException|PYTHON_EXCEPTION|UDF|user.defined function|USER_FUNCTION_ERROR|AnalysisException|ParseException"
-    r"|User class threw|NotSerializable|Pickl|UnsupportedOperation|NullPointer|IllegalState|IllegalArgument"
-    r"|MatchError|StackOverflow|ClassCast|IndexOutOfBounds|NoSuchElement|AssertionError"
-    r"|Traceback \(most recent call last\)|CompileException"
-)
 _BROADCAST = re.compile(r"Could not execute broadcast|Futures timed out.{0,300}\n(?:.*\n){0,9}.*BroadcastExchange")
-#: Exceptions from Spark, the JDK and Scala are classified only by a pattern. Any other exception comes from the program
-#: or its libraries.
-_OWN_TYPE = re.compile(
-    r"(?!org\.apache\.(?:spark|hadoop|hive)\.|javax?\.|scala\.|com\.databricks\.)\w+\.\w+\.|java\.lang\.Exception$"
-)
-_FRAME = re.compile(r"^[ \t]+(?:at \S+\(.*|\.\.\. \d+ more)$\n?", re.MULTILINE)
 _IN_TASK = re.compile(r"Lost task|TaskRunner\.run|Executor|executor \d")
 _LOCAL = re.compile(r"executor driver")
+_JVM_TYPE = re.compile(r"(?:java|javax|scala|org|com|io|net)\.|ExecutorLostFailure|$")
+_FRAME = re.compile(r"^[ \t]+(?:at \S+\(.*|\.\.\. \d+ more)$\n?", re.MULTILINE)
 
 
-def class_of(failure: FailureContext) -> str:
-    """Return the class of a failure; :data:`UNKNOWN` if no pattern matches.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """Class of a failure.
 
-    The patterns are applied to the root cause first, then to the exceptions that wrap the root cause.
+    Attributes:
+        evidence: what decided; None if nothing did.
+        rerun: whether the class may advise for or against a rerun; False if a rerun may do harm.
+    """
+
+    failure_class: str = UNKNOWN
+    evidence: Evidence | None = None
+    rerun: bool = True
+
+    @property
+    def retry_useful(self) -> bool | None:
+        """Whether a rerun may succeed without a change; None without firm evidence."""
+        facts = CLASSES.get(self.failure_class)
+        return facts.retry if facts and self.rerun and self.evidence in FIRM else None
+
+    @property
+    def label(self) -> str | None:
+        """Who has to act: USER or SYSTEM; None if nobody has to, or if it is unknown."""
+        facts = CLASSES.get(self.failure_class)
+        return facts.label if facts else None
+
+
+def decide(failure: FailureContext, conditions: Sequence[tuple[str, str | None]], chain: Sequence[Cause]) -> Decision:
+    """Return the class of a failure, and the evidence for it.
+
+    Args:
+        failure: the whole text and the root cause.
+        conditions: Spark's error conditions with their SQLSTATEs, the outermost first.
+        chain: the causes, the root cause first.
     """
     if failure.cancelled:
-        return "CANCELLED"
-    root = f"{failure.error_class or ''} {failure.root_type}: {failure.root_message}"
-    found = _first(root)
-    if found is None and failure.in_user_code:
-        return "USER_CODE"
-    messages = _FRAME.sub("", failure.text)
-    found = found or _of_state(failure.sql_state) or _first(messages)
-    if found is None and _CLIENT.match(failure.root_type):
-        return "EXTERNAL_SYSTEM"
-    if found is None and (_USER_CODE.search(messages) or _OWN_TYPE.match(failure.root_type)):
-        return "USER_CODE"
-    if found == "EXTERNAL_SYSTEM" and _BROADCAST.search(failure.text):
-        return "BROADCAST_TIMEOUT"
-    if found == _MEMORY:
+        return Decision("CANCELLED", "condition" if failure.error_class else "text")
+    decision = _by_condition(failure, conditions) or _by_type(failure, chain) or _by_text(failure)
+    if decision is None:
+        return Decision("USER_CODE", "place") if failure.raised_by_user else Decision()
+    name = decision.failure_class
+    if name == "EXTERNAL_SYSTEM" and _BROADCAST.search(failure.text):
+        name = "BROADCAST_TIMEOUT"
+    if name == OUT_OF_MEMORY and TRACEBACK in failure.text and not _JVM_TYPE.match(failure.root_type):
+        name = "PYTHON_OUT_OF_MEMORY"
+    elif name == OUT_OF_MEMORY:
         in_executor = _IN_TASK.search(failure.text) and not _LOCAL.search(failure.text)
-        return "EXECUTOR_OUT_OF_MEMORY" if in_executor and "maxResultSize" not in root else "DRIVER_OUT_OF_MEMORY"
-    return found or UNKNOWN
+        is_of_driver = not in_executor or "maxResultSize" in failure.root_message
+        name = "DRIVER_OUT_OF_MEMORY" if is_of_driver else "EXECUTOR_OUT_OF_MEMORY"
+    return dataclasses.replace(decision, failure_class=name)
 
 
-def _first(text: str) -> str | None:
-    return next((name for name, pattern in _RULES if pattern.search(text)), None)
+def _by_condition(failure: FailureContext, conditions: Sequence[tuple[str, str | None]]) -> Decision | None:
+    root = f"{failure.root_type}: {failure.root_message}"
+    name = class_of_exit(root) or class_of_exit(failure.root_message)
+    if name is not None:
+        return Decision(name, "exit-code")
+    if failure.root_type.endswith("FetchFailedException"):
+        # The conditions of its causes describe only the connection.
+        return None
+    found = (class_of_condition(condition, state) for condition, state in conditions)
+    name = next((name for name in found if name not in (None, SILENT_CONDITION)), None)
+    return None if name is None else Decision(name, "condition")
 
 
-def _of_state(sql_state: str | None) -> str | None:
-    return _STATES.get(sql_state or "") or _STATES.get((sql_state or "")[:2])
+def _by_type(failure: FailureContext, chain: Sequence[Cause]) -> Decision | None:
+    kinds = [of_exception_text(cause.type, cause.message) for cause in chain]
+    if kinds and kinds[0] is None and failure.root_type in JVM_MISTAKES and failure.in_user_code:
+        kinds[0] = MISTAKE
+    telling = [
+        kind
+        for position, kind in enumerate(kinds)
+        # A programming error that was only being handled, or that wraps the root cause, is not the cause.
+        if kind is not None and kind.failure_class is not None and (position == 0 or not _is_mistake(kind))
+    ]
+    if not telling:
+        return None
+    return Decision(telling[0].failure_class or UNKNOWN, "type", all(kind.rerun for kind in telling))
+
+
+def _is_mistake(kind: ErrorKind) -> bool:
+    return kind.failure_class == MISTAKE.failure_class
+
+
+def _by_text(failure: FailureContext) -> Decision | None:
+    root = f"{failure.error_class or ''} {failure.root_type}: {failure.root_message}"
+    name = class_of_text(root)
+    if name is None and not failure.in_user_code:
+        name = class_of_text(_FRAME.sub("", failure.text))
+    if name is not None:
+        return Decision(name, "text")
+    is_analysis = ANALYSIS_ERRORS.fullmatch(failure.root_type) is not None
+    return Decision(MISTAKE.failure_class or UNKNOWN, "type") if is_analysis else None

@@ -12,9 +12,9 @@ from spark_events.records.cancellation import is_cancellation
 from spark_events.records.types import Failure
 from spark_events.translate.draft import present
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
-from spark_events.translate.failure_classes import RETRY_USEFUL, class_of
+from spark_events.translate.failure_classes import decide
 from spark_events.translate.incidents.fingerprint import fingerprint, short_location
-from spark_events.translate.root_causes import Cause, outermost, root_cause
+from spark_events.translate.root_causes import Cause, causes, outermost, root_cause
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Diagnosis", "Diagnostics"]
@@ -26,6 +26,7 @@ SUMMARY_LIMIT = 300
 #: Value of ``error.type`` that OpenTelemetry prescribes for an error without a known type.
 _NAMELESS = "_OTHER"
 _PYTHON = "Traceback (most recent call last):"
+_PYTHON_EXCEPTION = ".PythonException"
 
 # Spark's error classes contain an underscore. A word such as [ERROR] or [ORDERS] in a message is not an error class.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
@@ -89,9 +90,10 @@ class Diagnostics:
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-        # A trace that begins with a Python traceback lacks Java's header line; the chain contains the exception's type
-        # and message.
-        python = failure.chain[0] if failure.chain and text.startswith(_PYTHON) else None
+        # A trace that begins with a Python traceback lacks Java's header line, and a Python message may contain lines
+        # that look like Java frames; the chain contains the exception's type and message.
+        head = failure.chain[0] if failure.chain else None
+        python = head if head and (text.startswith(_PYTHON) or head.type.endswith(_PYTHON_EXCEPTION)) else None
         first = None if python is None else Cause(python.type, python.message or "")
         return self.of_text(text, error_class, sql_state, first)
 
@@ -125,8 +127,13 @@ class Diagnostics:
         kind = (root.type or error_type)[:SUMMARY_LIMIT]
         cancelled = _is_cancelled(text, error_class)
         in_user_code = root.location is not None and root.is_own
-        context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)
-        name = class_of(context)
+        context = FailureContext(
+            text, root.type, root.message, error_class, in_user_code, sql_state, cancelled, root.is_raised
+        )
+        conditions = [(error_class, sql_state)] if error_class else []
+        conditions += [(name, None) for name in _error_classes(text)]
+        decision = decide(context, conditions, causes(text, root))
+        context = dataclasses.replace(context, failure_class=decision.failure_class, evidence=decision.evidence)
         attributes = present(
             {
                 "error.type": error_type,
@@ -138,8 +145,9 @@ class Diagnostics:
                 "failure.stacktrace_cut": True if len(text) > self._trace_limit else None,
                 "failure.location": root.location,
                 "failure.sql_state": sql_state,
-                "failure.class": name,
-                "failure.retry_useful": RETRY_USEFUL.get(name),
+                "failure.class": decision.failure_class,
+                "failure.evidence": decision.evidence,
+                "failure.retry_useful": decision.retry_useful,
             }
         )
         self._label(context, attributes)
@@ -164,8 +172,12 @@ class Diagnostics:
 
 def _error_class(text: str) -> str | None:
     """Return the first ``[ERROR_CLASS]``, skipping classes that only wrap another error."""
-    found = [match[1] for match in _ERROR_CLASS.finditer(text)]
+    found = _error_classes(text)
     return next((name for name in found if not _WRAPPERS.fullmatch(name)), found[0] if found else None)
+
+
+def _error_classes(text: str) -> list[str]:
+    return [match[1] for match in _ERROR_CLASS.finditer(text)]
 
 
 def _is_cancelled(text: str, error_class: str | None) -> bool:

@@ -9,17 +9,23 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from spark_events.translate.python_errors import Frame, PythonError, python_errors
 from spark_events.translate.user_code import UserCode
 
-__all__ = ["ABORTED", "Cause", "outermost", "root_cause"]
+__all__ = ["ABORTED", "Cause", "causes", "outermost", "root_cause"]
 
 #: Beginning of the failure message of a job whose stage failed.
 ABORTED = "Job aborted due to stage failure: "
 
 # An exception's message may be long and contain anything, so each pattern must take linear time. For example,
 # use `[ \t]` at the beginning of a line, because `\s` also matches all following empty lines.
-_JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
+# Hadoop prints the exception of a server as ``RemoteException(type): message``.
+_JAVA_HEADER = re.compile(
+    r"(?:[\w.]+\.RemoteException\((?=[\w.$]+\): ))?((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)\)?(?:: (.*))?", re.DOTALL
+)
 _JAVA_FRAME = re.compile(r"^[ \t]+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
+_SPARK_FRAME = re.compile(r"^[ \t]+at org\.apache\.spark\.", re.MULTILINE)
+_PYTHON_EXCEPTION = re.compile(r"(?:\w+\.)+PythonException: ")
 # Require a frame, or the marker of a truncated trace, before ``Caused by:``, because a message may contain a line that
 # begins with these words.
 _CAUSED_BY = re.compile(
@@ -39,13 +45,6 @@ _JAVA_CALL = re.compile(r"^[ \t]+at (?:\S+/)?([\w$.]+)\(([^()\n]*)\)$", re.MULTI
 # informative.
 _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
 
-_TRACEBACK = "Traceback (most recent call last):"
-_GROUP = f"Exception Group {_TRACEBACK}"
-_MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
-_PYTHON_FRAME = re.compile(r'^[ \t]*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-# Frames and their source lines are indented; the first line without indentation is the error.
-_PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
-_DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
 # A crashed worker closes its socket, and Java reports the end of the socket's stream as the cause.
 _WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
 _HINT = re.compile(r"\. Consider setting .*")
@@ -58,14 +57,16 @@ class Cause:
     """One exception of a chain.
 
     Attributes:
-        place: the innermost line of the user's code.
+        location: the last line of the user's own code.
         is_own: whether this line, or a call from this line, raised the exception.
+        is_raised: whether the user's own code raised the exception with its own ``raise``.
     """
 
     type: str
     message: str
     location: str | None = None
     is_own: bool = True
+    is_raised: bool = False
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.type, self.message) if part)
@@ -73,12 +74,31 @@ class Cause:
 
 def root_cause(text: str, code: UserCode) -> Cause:
     """Return the exception that was raised first, with its location in the user's own code."""
-    return _worker_crash(text, code) or _python_root(text, code) or _java_root(text, code)
+    return _worker_crash(text, code) or _python_root(python_errors(text), code) or _java_root(text, code)
+
+
+def causes(text: str, root: Cause) -> list[Cause]:
+    """Return the chain of causes, the root cause first, for the decision about the class.
+
+    An exception that was only being handled when another one was raised comes last.
+    """
+    errors = python_errors(text)
+    chain = [Cause(one.type, one.whole_message) for one in reversed(errors)]
+    # The root cause decides first. Its whole message may contain a code in a further line.
+    chain.sort(key=lambda one: one.type != root.type)
+    if not errors or root.type != chain[0].type:
+        chain.insert(0, root)
+    # A Python message may quote a Java trace. Java's own causes follow only the error of a call into the JVM.
+    java = text if not errors else next((one.rest for one in errors if one.type.endswith("Py4JJavaError")), "")
+    sections = [java, *(java[found.end() :] for found in _CAUSED_BY.finditer(java))]
+    chain += [outermost(section) for section in reversed(sections) if section]
+    return list(dict.fromkeys(dataclasses.replace(one, location=None, is_own=True, is_raised=False) for one in chain))
 
 
 def outermost(text: str) -> Cause:
     """Return the outermost exception of a trace: the text before the first frame."""
-    frame = _JAVA_FRAME.search(text)
+    # The message of a Python error may quote frames of another program.
+    frame = (_SPARK_FRAME if _PYTHON_EXCEPTION.match(text) else _JAVA_FRAME).search(text)
     header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
@@ -103,7 +123,8 @@ def _java_root(text: str, code: UserCode) -> Cause:
             root = innermost if innermost.type else root
     if fetch is not None:
         return Cause(fetch[1], fetch[2] or ("" if root.type == fetch[1] else str(root)))
-    return Cause(root.type, root.message, _java_location(section.partition(_DRIVER_STACK)[0], code))
+    location, is_raised = _java_location(section.partition(_DRIVER_STACK)[0], code)
+    return Cause(root.type, root.message, location, is_raised=is_raised)
 
 
 def _last_cause(text: str) -> str | None:
@@ -115,14 +136,17 @@ def _last_cause(text: str) -> str | None:
     return None
 
 
-def _java_location(section: str, code: UserCode) -> str | None:
-    """Return the innermost call in the user's own code; None if Spark did not call that code."""
-    for call in _JAVA_CALL.finditer(section):
+def _java_location(section: str, code: UserCode) -> tuple[str | None, bool]:
+    """Return the innermost call in the user's own code, and whether it raised the exception itself.
+
+    The location is None if Spark did not call that code.
+    """
+    for number, call in enumerate(_JAVA_CALL.finditer(section)):
         if code.is_own_class(call[1]):
-            return f"{call[2]} in {call[1]}"
+            return f"{call[2]} in {call[1]}", number == 0
         if call[1].startswith("org.apache.spark."):
-            return None
-    return None
+            break
+    return None, False
 
 
 def _worker_crash(text: str, code: UserCode) -> Cause | None:
@@ -140,23 +164,32 @@ def _worker_crash(text: str, code: UserCode) -> Cause | None:
     return Cause(crashed[1] or _SPARK_EXCEPTION, message, location, is_own=False)
 
 
-def _python_root(text: str, code: UserCode) -> Cause | None:
-    """Return the error in the last lines of a Python traceback; for a chain of exceptions, return the first cause."""
-    if _GROUP in text:
-        # Python indents the exceptions of an exception group with a margin.
-        text = _MARGIN.sub("", text)
-    # Python prints the cause first. The driver's traceback contains the worker's traceback, so the last traceback is
-    # the innermost.
-    _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
-    error = _PYTHON_ERROR.search(traceback) if found else None
-    if error is None:
+def _python_root(errors: list[PythonError], code: UserCode) -> Cause | None:
+    """Return the first cause of the errors of a traceback; the location is the last own line of the whole text."""
+    if not errors:
         return None
-    frames = [frame for frame in _PYTHON_FRAME.finditer(traceback) if frame.start() < error.start()]
-    index = code.innermost([frame[1] for frame in frames])
-    location = None if index is None else "{}:{} in {}".format(*frames[index].groups())
-    if error[1].endswith("Py4JJavaError"):
+    index = len(errors) - 1
+    while errors[index].link == "cause":
+        index -= 1
+    root = errors[index]
+    frames = [frame for error in errors for frame in error.frames]
+    own = code.innermost([frame.file for frame in frames])
+    location = None if own is None else f"{frames[own].file}:{frames[own].line} in {frames[own].function}"
+    if root.type.endswith("Py4JJavaError"):
         # For an error from a call into the JVM, the Java trace follows Python's error line.
-        _, found, java = traceback[error.end() :].partition("\n: ")
+        _, found, java = root.rest.partition("\n: ")
         if found and (inner := _java_root(java, code)).type:
             return Cause(inner.type, inner.message, location, is_own=False)
-    return Cause(error[1], error[2] or "", location)
+    return Cause(root.type, root.message, location, is_raised=_is_raised(root, code))
+
+
+def _is_raised(error: PythonError, code: UserCode) -> bool:
+    """Return whether the last frame is the user's own, and raised the error with its own ``raise``.
+
+    Without a source line (a notebook, a zip), this is assumed for the program's own exception types: the standard
+    library does not raise those.
+    """
+    last: Frame | None = error.frames[-1] if error.frames else None
+    if last is None or code.innermost([last.file]) is None:
+        return False
+    return last.raises or (not last.source and "." in error.type)

@@ -146,7 +146,7 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
     for event in reported:
         assert (event["severity"], event["attributes"]["failure.will_retry"]) == ("WARN", True)
         assert event["attributes"]["exception.type"].endswith("FetchFailedException")
-        assert event["attributes"]["failure.label.type"] == "RESOURCE"
+        assert event["attributes"]["failure.label.type"] == "SYSTEM"
     truth = run.truth()
     assert truth["first"] == truth["second"] == 5
     jobs = run.named("JobStatusChangeEvent", spark_entity="job", spark_job_description="input lost")

@@ -131,7 +131,7 @@ def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
 
 
 def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, Future[Run]]) -> None:
-    """A driver that Spark terminates with exit code 52 after an OutOfMemoryError is FAILED, with the label RESOURCE."""
+    """A driver that Spark terminates with exit code 52 after an OutOfMemoryError is FAILED, with the label SYSTEM."""
     run = runs["out-of-memory"].result()
     assert run.process.returncode == 52, run.tail()
     event, (failure,) = ended(run)
@@ -140,7 +140,7 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
         "SPARK_EXITED",
     )
     assert failure["attributes"]["exception.type"] == "java.lang.OutOfMemoryError"
-    assert failure["attributes"]["failure.label.type"] == "RESOURCE"
+    assert failure["attributes"]["failure.label.type"] == "SYSTEM"
 
 
 @pytest.mark.any_spark

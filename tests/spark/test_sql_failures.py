@@ -101,7 +101,7 @@ def test_a_driver_out_of_memory_in_collect(runs: dict[str, Future[Run]]) -> None
     (event,) = failures(run, "sql")
     assert event["severity"] == "WARN"
     assert event["attributes"]["error.type"] == "java.lang.OutOfMemoryError"
-    assert event["attributes"]["failure.label.type"] == "RESOURCE"
+    assert event["attributes"]["failure.label.type"] == "SYSTEM"
     assert failures(run, "job") == []
 
 

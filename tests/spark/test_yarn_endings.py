@@ -42,7 +42,7 @@ class Expected(NamedTuple):
 
 
 _THROWN = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 15, "java.lang.IllegalStateException", "SYSTEM")
-_OUT_OF_MEMORY = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 15, "java.lang.OutOfMemoryError", "RESOURCE")
+_OUT_OF_MEMORY = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 15, "java.lang.OutOfMemoryError", "SYSTEM")
 _RAISED = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 1)
 _RETURNED = Expected("FINISHED", "FINISHED", "RETURNED", 0)
 PROGRAMS = {

@@ -17,12 +17,13 @@ pytestmark = pytest.mark.no_cover
 
 PACKAGE = Path(spark_events.__file__).parent
 # For each part, a subpackage or top-level module: the parts that it may import.
-LEAVES = {"event", "errors", "config", "clocks", "loops", "_version"}
+LEAVES = {"event", "errors", "config", "clocks", "failures", "loops", "_version"}
 ALLOWED = {
     "event": {"errors"},
     "errors": set(),
     "config": {"errors"},
     "clocks": set(),
+    "failures": set(),
     "loops": set(),
     "_version": set(),
     "jars": {"errors"},

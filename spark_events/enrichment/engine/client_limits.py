@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spark_events.enrichment.engine.client_errors import families
 from spark_events.enrichment.plan import Plan
+from spark_events.failures.registry import families
 
 __all__ = ["shortcomings", "used_up"]
 

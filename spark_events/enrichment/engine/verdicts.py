@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import errno
-import socket
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spark_events.enrichment.engine.client_errors import BUSY, DOWN, FINAL, SILENT, Verdict, by_code, by_type, families
 from spark_events.enrichment.engine.rate_headers import lower_case, moment, number, pause_in, reported_limits
 from spark_events.enrichment.settings import Retry
+from spark_events.failures.kinds import BUSY, DOWN, FINAL, ErrorKind, Verdict
+from spark_events.failures.libraries.codes import by_status
+from spark_events.failures.registry import by_code, by_type, families
 
 __all__ = ["LONGEST_PAUSE", "InvalidAnswerError", "NotAcceptedError", "Verdict", "judge", "verdict_on"]
 
@@ -30,28 +28,17 @@ class InvalidAnswerError(NotAcceptedError):
 
 
 _TOO_MANY = 429
-#: Anthropic and others use 529 for an overloaded service.
 _OVERLOADED = {503, 529}
 _THROTTLED = {_TOO_MANY, *_OVERLOADED}
 #: With Retry-After, these statuses indicate an overloaded gateway or GitHub's secondary rate limit.
 _THROTTLED_IF_ASKED = {403, 502, 504}
-#: A gateway gave up waiting for a service; the service may just be slow.
-_GATEWAY_TIMEOUT = 504
-_TIMEOUT_STATUSES = {408, _GATEWAY_TIMEOUT}
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
 #: Upper bound of Retry-After, in seconds. A longer value is probably a mistake, and would delay all later batches of
 #: the worker.
 LONGEST_PAUSE = 86_400.0
-
-_NETWORK_ERRNOS = {
-    getattr(errno, name)
-    for name in (
-        "EADDRNOTAVAIL", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH", "EMFILE",
-        "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOBUFS", "EPIPE", "ETIMEDOUT",
-    )
-    if hasattr(errno, name)
-}  # fmt: skip
+#: The destination answered, and another attempt is useless.
+_REJECTED = Verdict(retryable=False, answered=True)
 
 
 def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException, Verdict]:
@@ -96,47 +83,31 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     cause, of_database, reason = error.__cause__, getattr(error, "orig", None), getattr(error, "reason", None)
     if isinstance(cause, Exception) and ("aiohttp", "HttpProcessingError") in families(cause):
         # The response was not valid HTTP. aiohttp reports this as status 400, which the destination never sent.
-        return DOWN
+        return DOWN.verdict
     if isinstance(of_database, Exception) and ("sqlalchemy", "DBAPIError") in families(error):
         return _nature(of_database, wall)
     if isinstance(reason, Exception) and ("urllib", "URLError") in families(error):
         return _nature(reason, wall)
     coded, status = by_code(error), _status(error)
-    # For a 429, the status leads to the same verdict, and the headers may add a pause.
-    if coded is not None and not (coded is BUSY and status == _TOO_MANY):
-        return coded
+    # If the status says the same as the code, the headers may add a pause.
+    if coded is not None and not (coded.verdict.throttled and status in _THROTTLED):
+        return _of_answer(coded)
     if status is not None:
         delay = _asked(error, status, wall)
-        throttled = status in _THROTTLED or delay is not None
-        return Verdict(
-            retryable=throttled or status in _TIMEOUT_STATUSES or status in _SERVER_ERRORS,
-            timeout=status in _TIMEOUT_STATUSES and not throttled,
-            throttled=throttled,
-            crowded=throttled and status in _SERVER_ERRORS,
-            outage=status in _SERVER_ERRORS and not throttled,
-            answered=status not in _SERVER_ERRORS or throttled,
-            retry_after=delay,
-        )
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return FINAL
+        if delay is None:
+            return _of_answer(by_status(status))
+        crowded = status in _SERVER_ERRORS
+        return Verdict(retryable=True, throttled=True, crowded=crowded, answered=True, retry_after=delay)
     typed = by_type(error)
     if typed is not None:
-        return typed
-    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
-        return SILENT
-    if _is_connection_error(error):
-        return DOWN
+        return typed.verdict
     delay = _own_delay(error)
-    return FINAL if delay is None else dataclasses.replace(BUSY, retry_after=delay)
+    return FINAL if delay is None else dataclasses.replace(BUSY.verdict, retry_after=delay)
 
 
-def _is_connection_error(error: BaseException) -> bool:
-    if isinstance(error, (ConnectionError, socket.gaierror, ssl.SSLError, asyncio.IncompleteReadError)):
-        return True
-    if not isinstance(error, OSError):
-        return False
-    # If a name has several addresses, asyncio joins their connection errors in one OSError without an errno.
-    return error.errno in _NETWORK_ERRNOS or str(error).startswith("Multiple exceptions: [Errno")
+def _of_answer(kind: ErrorKind) -> Verdict:
+    """Return the verdict of an error that contains the destination's answer."""
+    return kind.verdict if kind.verdict.retryable else _REJECTED
 
 
 def _status(error: BaseException) -> int | None:

@@ -88,7 +88,8 @@ class Failures:
         for failure in reversed(self._failures.values()):
             # Since Spark 4, an error raised by the user's code becomes the job's exception without a wrapper.
             if failure.message == message:
-                _, found, causes = failure.trace.partition("\nCaused by: ")
+                # The message itself may quote a cause.
+                _, found, causes = failure.trace[len(failure.kind) + len(message) :].partition("\nCaused by: ")
                 return failure.kind, f"Caused by: {causes}" if found else ""
         return "", ""
 

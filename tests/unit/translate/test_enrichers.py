@@ -52,33 +52,33 @@ class ExitsAtOnce(Team):
         sys.exit("no licence")
 
 
-PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1, in f\n    x\n'
+PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1, in f\n    raise x\n'
 
 
 @pytest.mark.parametrize(
     ("text", "label"),
     [
         (PYTHON + "ValueError: bad\n", "USER"),
-        (PYTHON + "MemoryError\n", "RESOURCE"),
+        (PYTHON + "MemoryError\n", "SYSTEM"),
         ("org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero.", "USER"),
-        ("java.lang.OutOfMemoryError: Java heap space", "RESOURCE"),
-        ("java.io.IOException: No space left on device", "RESOURCE"),
-        ("org.apache.spark.memory.SparkOutOfMemory: Unable to acquire 65536 bytes of memory, got 0", "RESOURCE"),
-        ("org.apache.spark.SparkException: [INTERNAL_ERROR] Eh", "SYSTEM"),
+        ("java.lang.OutOfMemoryError: Java heap space", "SYSTEM"),
+        ("java.io.IOException: No space left on device", "SYSTEM"),
+        ("org.apache.spark.memory.SparkOutOfMemory: Unable to acquire 65536 bytes of memory, got 0", "SYSTEM"),
+        ("org.apache.spark.SparkException: [INTERNAL_ERROR] Eh", None),
         ("[SOME_CLASS] wrapped\nCaused by: java.lang.NoSuchMethodError: x", "SYSTEM"),
-        ("java.lang.NullPointerException", "SYSTEM"),
+        ("java.lang.NullPointerException", None),
     ],
 )
-def test_the_type_label_names_the_responsible_side(text: str, label: str) -> None:
-    """The label is USER for code, query and data, RESOURCE for memory, disks and executors, and otherwise SYSTEM."""
-    assert Diagnostics([TypeEnricher()]).of_text(text).attributes["failure.label.type"] == label
+def test_the_type_label_names_the_responsible_side(text: str, label: str | None) -> None:
+    """The label is USER for code, query and data, SYSTEM for the environment, and missing for an unknown class."""
+    assert Diagnostics([TypeEnricher()]).of_text(text).attributes.get("failure.label.type") == label
 
 
 def test_several_enrichers_add_up() -> None:
     """The labels of all enrichers become attributes of the failure."""
-    attributes = Diagnostics([TypeEnricher(), Team()]).of_text("java.lang.Error: x").attributes
+    attributes = Diagnostics([TypeEnricher(), Team()]).of_text("java.lang.OutOfMemoryError: x").attributes
     assert attributes["failure.label.team"] == "shop"
-    assert attributes["failure.label.root"] == "java.lang.Error"
+    assert attributes["failure.label.root"] == "java.lang.OutOfMemoryError"
     assert attributes["failure.label.type"] == "SYSTEM"
 
 
@@ -137,12 +137,12 @@ def test_a_name_without_an_enricher_is_an_invalid_setting(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("state", "label"),
-    [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
+    [("53200", "SYSTEM"), ("54000", "USER"), ("58030", None), ("08000", "SYSTEM"), ("22012", "USER")],
 )
-def test_a_sqlstate_decides_the_label(state: str, label: str) -> None:
-    """The SQLSTATE's class determines the label: 53 means resources, 58 the system, 22 data."""
+def test_a_sqlstate_decides_the_label(state: str, label: str | None) -> None:
+    """The SQLSTATE decides the class and so the label; an I/O error (58) does not tell its cause."""
     found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
-    assert found.attributes["failure.label.type"] == label
+    assert found.attributes.get("failure.label.type") == label
 
 
 def test_an_error_in_the_user_s_jvm_code_is_a_user_error_with_location() -> None:
@@ -171,7 +171,8 @@ def test_error_in_spark_code_is_not_a_user_error() -> None:
     diagnostics = Diagnostics([TypeEnricher()])
     diagnostics.code = UserCode(main_class="com.acme.Main")
     attributes = diagnostics.of_text(trace).attributes
-    assert attributes["failure.label.type"] == "SYSTEM"
+    assert attributes["failure.class"] == "UNKNOWN"
+    assert "failure.label.type" not in attributes
     assert "failure.location" not in attributes
 
 
@@ -209,12 +210,12 @@ GPU = (
 @pytest.mark.parametrize(
     ("kind", "message", "label"),
     [
-        ("com.nvidia.spark.rapids.jni.GpuSplitAndRetryOOM", "could not split inputs and retry", "RESOURCE"),
-        ("com.nvidia.spark.rapids.jni.GpuRetryOOM", "injected", "RESOURCE"),
-        ("com.nvidia.spark.rapids.jni.CpuRetryOOM", "", "RESOURCE"),
-        ("org.apache.spark.memory.SparkOutOfMemoryError", "Unable to acquire 9 bytes", "RESOURCE"),
-        ("ai.rapids.cudf.CudfException", "std::bad_alloc: out_of_memory: CUDA error", "RESOURCE"),
-        ("io.acme.OutOfMemoryException", "Failure allocating buffer", "RESOURCE"),
+        ("com.nvidia.spark.rapids.jni.GpuSplitAndRetryOOM", "could not split inputs and retry", "SYSTEM"),
+        ("com.nvidia.spark.rapids.jni.GpuRetryOOM", "injected", "SYSTEM"),
+        ("com.nvidia.spark.rapids.jni.CpuRetryOOM", "", "SYSTEM"),
+        ("org.apache.spark.memory.SparkOutOfMemoryError", "Unable to acquire 9 bytes", "SYSTEM"),
+        ("ai.rapids.cudf.CudfException", "std::bad_alloc: out_of_memory: CUDA error", "SYSTEM"),
+        ("io.acme.OutOfMemoryException", "Failure allocating buffer", "SYSTEM"),
         ("com.acme.ZoomException", "no room", "USER"),
     ],
 )
@@ -270,7 +271,8 @@ def test_an_unreadable_file_is_not_a_user_error() -> None:
         "[SPARK_JOB_CANCELLED] Job 26 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA",
     ],
 )
-def test_a_cancelled_job_is_labelled_as_such(message: str) -> None:
-    """A cancelled job has the label CANCELLED, because neither the author nor the operator has to act."""
+def test_a_cancelled_job_has_no_label(message: str) -> None:
+    """A cancelled job has a class but no label, because neither the author nor the operator has to act."""
     found = Diagnostics([TypeEnricher()]).of_text(f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n")
-    assert found.attributes["failure.label.type"] == "CANCELLED"
+    assert found.attributes["failure.class"] == "CANCELLED"
+    assert "failure.label.type" not in found.attributes

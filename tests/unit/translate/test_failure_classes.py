@@ -7,12 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fakes import ROOT
 
+from spark_events.failures.classes import CLASSES, UNKNOWN
 from spark_events.records.types import ExecutorRemoved, StageCompleted
 from spark_events.translate.executors import Executors
-from spark_events.translate.failure_classes import RETRY_USEFUL, UNKNOWN
 from spark_events.translate.failures import Diagnostics
 
 CORPUS = Path(__file__).parent / "fixtures" / "failures.jsonl"
@@ -25,31 +24,29 @@ def corpus() -> list[dict[str, Any]]:
     return [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("name", ROUNDS)
-def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
-    """At least nine of ten real failures receive the class that was assigned to them by hand."""
-    texts = [text for text in corpus() if text["round"] == name]
-    wrong = [
-        (text["source"], text["class"], found)
-        for text in texts
-        if (found := Diagnostics().of_text(text["text"]).attributes["failure.class"]) != text["class"]
-    ]
-    assert len(wrong) <= len(texts) / 10, wrong
+def test_nine_of_ten_real_failures_are_classified() -> None:
+    """Nine of ten real failures have the class that was assigned by hand, and one of twenty at most a wrong class."""
+    texts = corpus()
+    found = [(text["class"], Diagnostics().of_text(text["text"]).attributes["failure.class"]) for text in texts]
+    wrong = [pair for pair in found if pair[1] not in (pair[0], UNKNOWN)]
+    assert len(wrong) <= len(texts) * 0.05, wrong
+    assert sum(right == given for right, given in found) >= len(texts) * 0.9
 
 
 def test_the_corpus_has_every_class_and_a_source_for_every_text() -> None:
     found = corpus()
-    assert set(Counter(text["class"] for text in found)) == RETRY_USEFUL.keys() | {UNKNOWN}
+    assert set(Counter(text["class"] for text in found)) == CLASSES.keys() | {UNKNOWN}
     assert {text["round"] for text in found} == set(ROUNDS)
     assert all(text["source"].startswith(("https://", "PySpark 4.3.0", "Apache Spark 4.3.0")) for text in found)
 
 
 def test_the_page_lists_every_class_with_its_retry() -> None:
-    """docs/events.md lists every failure class of the code, and whether a retry is useful."""
+    """docs/events.md lists every failure class of the code, whether a retry is useful, and the label."""
     page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8").split("### Classes of failures", 1)[1]
-    rows = [line.split("|")[1:4] for line in page.split("\n### ", 1)[0].splitlines() if line.startswith("| ")]
-    listed = {name.strip(): retry.strip() for name, _, retry in rows[1:]}
-    assert listed == {UNKNOWN: "", **{name: "yes" if useful else "no" for name, useful in RETRY_USEFUL.items()}}
+    rows = [line.split("|")[1:5] for line in page.split("\n### ", 1)[0].splitlines() if line.startswith("| ")]
+    listed = {name.strip(): (retry.strip(), label.strip()) for name, _, retry, label in rows[1:]}
+    known = {name: ("yes" if facts.retry else "no", facts.label or "") for name, facts in CLASSES.items()}
+    assert listed == {UNKNOWN: ("", ""), **known}
 
 
 def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:

@@ -75,7 +75,7 @@ def test_a_driver_that_runs_out_of_memory() -> None:
     (event,) = failures(*job(), ended(error=MEMORY))
     assert event.severity is Severity.WARN
     assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
-    assert event.attributes["failure.label.type"] == "RESOURCE"
+    assert event.attributes["failure.label.type"] == "SYSTEM"
 
 
 STAGE = {"stage_id": 1, "attempt": 0, "name": "s", "tasks": 2, "time": START}

@@ -200,7 +200,7 @@ def test_a_fetch_failure_names_the_lost_executor() -> None:
     assert event.attributes["error.type"] == kind
     assert event.attributes["failure.executor.id"] == "1"
     assert event.attributes["failure.executor.reason"] == "Command exited with code 137"
-    assert event.attributes["failure.label.type"] == "RESOURCE"
+    assert event.attributes["failure.label.type"] == "SYSTEM"
 
 
 def test_fetch_failure_before_the_removal_names_the_executor() -> None:
@@ -242,7 +242,7 @@ def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"
     assert event.attributes["failure.executor.id"] == "2"
-    assert event.attributes["failure.label.type"] == "RESOURCE"
+    assert event.attributes["failure.label.type"] == "SYSTEM"
     assert "Reason: Command exited with 137" in event.body
 
 

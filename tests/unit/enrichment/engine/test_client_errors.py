@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy.exc
 from grpc.aio import AioRpcError, Metadata
 
-from spark_events.enrichment.engine.client_errors import Verdict
 from spark_events.enrichment.engine.verdicts import judge
 from spark_events.enrichment.settings import Retry
+from spark_events.failures.kinds import Verdict
 
 
 def double(path: str, text: str = "x", **attributes: Any) -> Exception:

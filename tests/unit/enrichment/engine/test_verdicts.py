@@ -19,9 +19,9 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from spark_events.enrichment.engine.client_errors import Verdict
 from spark_events.enrichment.engine.verdicts import judge, verdict_on
 from spark_events.enrichment.settings import Retry
+from spark_events.failures.kinds import Verdict
 
 RETRY = Retry()
 REQUEST = httpx.Request("GET", "http://x")
