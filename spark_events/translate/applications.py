@@ -291,9 +291,9 @@ def _doubt(
     before: StandingFailure | None, at: int, how: str, details: Mapping[str, AttributeValue | None]
 ) -> Iterator[Draft]:
     """Report an end with an unknown outcome after a failure that stands."""
-    # A failed query is an alarm already; nothing else reports a failed job.
+    # A failed query is an alarm already, unless it failed because its program had ended.
     if before is not None and before.run_id is None:
-        work = next(work for work in ("SQL execution", "statement", "job") if work in before.title)
+        work = next(work for work in ("SQL execution", "statement", "query", "job") if work in before.title)
         body = f"Application {how} after its last {work} failed: {before.diagnosis.summary}; exit code unknown"
         about = {"error.type": "_OTHER", "failure.class": UNKNOWN, **_preceding(before, at)}
         yield failure("application", (), body, Severity.ERROR, at, {**details, **about})

@@ -309,6 +309,48 @@ def test_an_application_that_fails_because_of_its_query(trace: str) -> None:
     assert events[-1].attributes["incident.key"] == "shop/query=book-payments/failure"
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "py4j.Py4JException: Received empty command",
+        "py4j.Py4JException: Error while sending a command.",
+        "py4j.Py4JNetworkException: Error while obtaining a new communication channel",
+        "py4j.Py4JException: Cannot obtain a new communication channel",
+    ],
+)
+@pytest.mark.parametrize(
+    ("other", "end", "alarm"),
+    [
+        ([], application_end("GATEWAY_CLOSED", program_exit_code=0), None),
+        (
+            [],
+            PROGRAM_FAILED,
+            "shop: application failed with exit code 1: cause unknown; last failure before: query 'a'",
+        ),
+        ([], application_end("PYTHON_DIED"), "shop: application ended: its Python process exited without its exit hoo"),
+        ([query_terminated("r2", "q2", exception=SINK)], PROGRAM_FAILED, "shop: query 'b' failed: java.io.IOException"),
+    ],
+)
+def test_a_query_that_loses_its_program_is_no_alarm(message: str, other: Records, end: Any, alarm: str | None) -> None:
+    """If the program ends while a query calls it, the application's end decides about the alarm."""
+    lost = query_terminated(exception=f"StreamingQueryException: failed\nCaused by: {message}\n\tat py4j.A.b(A.java:1)")
+    queries = [query_started(name="a"), query_started("r2", "q2", name="b")]
+    events = translate([*queries, *other, lost, end])
+    found = [event.body for event in alarms(events)]
+    assert [body[: len(alarm or "")] for body in found] == ([] if alarm is None else [alarm])
+    (own,) = [
+        e for e in events if e.name == "JobFailureEvent" and e.attributes.get("spark.streaming.query.name") == "a"
+    ]
+    assert own.body.startswith("shop: query 'a' failed because its Python program had ended: ")
+
+
+@pytest.mark.parametrize(
+    "cause", ["py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: x"]
+)
+def test_a_query_whose_program_raises_an_exception_is_an_alarm(cause: str) -> None:
+    assert len(alarms(translate([query_started(name="a"), query_terminated(exception=cause)]))) == 1
+
+
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
     """If a query fails repeatedly, each failure is one alarm with the same key, even in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
