@@ -162,7 +162,7 @@ class Queries:
             self._last_failure.note(failed)
         elif self._last_failure.standing is None:
             # The end of the program is the application's, which is the alarm if it is no success.
-            self._last_failure.note(dataclasses.replace(failed, run_id=None))
+            self._last_failure.note(dataclasses.replace(failed, run_id=None, is_of_end=True))
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.INFO, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis, is_alarm)

@@ -322,11 +322,7 @@ def test_an_application_that_fails_because_of_its_query(trace: str) -> None:
     ("other", "end", "alarm"),
     [
         ([], application_end("GATEWAY_CLOSED", program_exit_code=0), None),
-        (
-            [],
-            PROGRAM_FAILED,
-            "shop: application failed with exit code 1: cause unknown; last failure before: query 'a'",
-        ),
+        ([], PROGRAM_FAILED, f"{FAILED}: cause unknown"),
         ([], application_end("PYTHON_DIED"), "shop: application ended: its Python process exited without its exit hoo"),
         ([query_terminated("r2", "q2", exception=SINK)], PROGRAM_FAILED, "shop: query 'b' failed: java.io.IOException"),
     ],
@@ -342,6 +338,26 @@ def test_a_query_that_loses_its_program_is_no_alarm(message: str, other: Records
         e for e in events if e.name == "JobFailureEvent" and e.attributes.get("spark.streaming.query.name") == "a"
     ]
     assert own.body.startswith("shop: query 'a' failed because its Python program had ended: ")
+
+
+LOST_PROGRAM = query_terminated(exception="py4j.Py4JException: Received empty command")
+
+
+@pytest.mark.parametrize(
+    ("signal", "before", "found"),
+    [
+        ("SIGKILL", [], "shop: application ended: its Python process was killed by SIGKILL"),
+        ("SIGKILL", [LOST_PROGRAM], "shop: application ended: its Python process was killed by SIGKILL"),
+        ("SIGSEGV", [], "shop: application ended: its Python process was killed by SIGSEGV"),
+        ("SIGTERM", [LOST_PROGRAM], None),
+        ("SIGINT", [], None),
+        (None, [], None),
+    ],
+)
+def test_a_killed_python_process_is_an_alarm(signal: str | None, before: Records, found: str | None) -> None:
+    """A signal that nobody sends to end a program is a failure; if the signal is unknown, so is the outcome."""
+    events = translate([*STREAMING, *before, application_end("PYTHON_DIED", exit_signal=signal)])
+    assert [event.body for event in alarms(events)] == ([] if found is None else [found])
 
 
 @pytest.mark.parametrize(
