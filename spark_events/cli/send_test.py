@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_events.cli.arguments import add_configuration, configuration, parsed
@@ -18,9 +18,10 @@ from spark_events.config import positive_duration
 from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
 from spark_events.dispatch.pipeline import build
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
-from spark_events.event import Event, EventBuilder
+from spark_events.event import AttributeValue, Event, EventBuilder
 from spark_events.event.text import on_one_line
 from spark_events.reporters.reporter import Reporter
+from spark_events.translate.incidents.config import read_identity
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,7 +54,9 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     settings = given.settings()
     pipeline = build(settings)
-    outcomes = {one.name: _start(one.name, one.make, chosen.timeout) for one in pipeline.deliveries}
+    # Receivers route alerts by environment and tags.
+    tags = read_identity(settings).attributes
+    outcomes = {one.name: _start(event_for(one.name, tags), one.make, chosen.timeout) for one in pipeline.deliveries}
     rows = [
         (name, given.value(f"events.reporter.{name}.type") or "", "disabled", "", on_one_line("; ".join(problems)))
         for name, problems in pipeline.disabled.items()
@@ -71,22 +74,22 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[SendOutcome]:
+def _start(event: Event, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[SendOutcome]:
     promise: concurrent.futures.Future[SendOutcome] = concurrent.futures.Future()
 
     def run() -> None:
-        promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
+        promise.set_result(asyncio.run(_send(make, event, timeout)))
 
     # Use a daemon thread instead of a pool, because a reporter that blocks its thread must not prevent the command's
     # exit.
-    threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
+    threading.Thread(target=run, name="send-test", daemon=True).start()
     return promise
 
 
-def event_for(name: str) -> Event:
-    """Return the test event for this reporter."""
+def event_for(name: str, tags: Mapping[str, AttributeValue]) -> Event:
+    """Return the test event for this reporter, with the environment and the tags."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
-    builder.set_attributes({"spark.events.test": True, "spark.events.reporter.name": name})
+    builder.set_attributes({**tags, "spark.events.test": True, "spark.events.reporter.name": name})
     return builder.set_attribute("host.name", socket.gethostname()).build()
 
 
