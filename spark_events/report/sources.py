@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from spark_events.config.quoting import quoted_source
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
@@ -78,7 +79,7 @@ class Reading:
             elif (path := Path(source)).exists():
                 self._path(path)
             else:
-                raise SparkEventsError(f"{source}: no such file or folder")
+                raise SparkEventsError(f"{quoted_source(source)}: no such file or folder")
         except (CutOffError, DamagedLogError) as error:
             raise SparkEventsError(f"{source}: {error}") from None
         except OSError as error:
@@ -315,7 +316,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
         engine = engines.create(config)
     except ValueError as error:
         raise SparkEventsError(f"SOURCE: {error}") from None
-    where = engine.url.set(query={}).render_as_string(hide_password=True)
+    where = engines.where(engine.url)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         try:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.records.event_log import shapes
-from spark_events.records.event_log.failures import Failures, cut
+from spark_events.records.event_log.failures import Failures, beginning, cut
 from spark_events.records.event_log.progress import reported
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.sql import SQL_END, SQL_START, SqlLines
@@ -153,7 +153,7 @@ class LogRecords:
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
-            name=stage.stage_name,
+            name=beginning(stage.stage_name),
             tasks=stage.number_of_tasks,
             time=time,
             properties=self._properties(line.properties),
@@ -174,7 +174,7 @@ class LogRecords:
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
-            name=stage.stage_name,
+            name=beginning(stage.stage_name),
             tasks=stage.number_of_tasks,
             time=time,
             failed=failed,
@@ -285,7 +285,7 @@ class LogRecords:
 
     def _properties(self, properties: shapes.OriginProperties | None) -> dict[str, str]:
         found: dict[str, str] = {} if properties is None else msgspec.to_builtins(properties)
-        return {key: cut(self._redaction.job_property(key, value)) for key, value in found.items()}
+        return {key: self._redaction.job_property(key, beginning(value)) for key, value in found.items()}
 
     def _at(self, time: int) -> int:
         """Advance the log's clock to this time if this time is later; return the clock."""
