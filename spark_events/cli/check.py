@@ -74,7 +74,7 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
     for delivery in pipeline.deliveries:
         below = f"events.reporter.{delivery.name}"
         isolation = given.value(f"{below}.isolation") or "thread"
-        yield delivery.name, given.value(f"{below}.type") or "log", delivery.guarantee, isolation
+        yield delivery.name, given.value(f"{below}.type") or "log", delivery.config.guarantee, isolation
 
 
 def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:

@@ -181,7 +181,7 @@ def selector(config: SelectionConfig) -> Callable[[Sequence[Entry]], Sequence[En
         return msgspec.structs.replace(entry, event=event)
 
     def select(entries: Sequence[Entry]) -> Sequence[Entry]:
-        if selects_all and (config.heartbeats or all(entry.event.name != HEARTBEAT for entry in entries)):
+        if selects_all and (config.heartbeats or HEARTBEAT not in [entry.event.name for entry in entries]):
             return entries
         chosen = [entry for entry in entries if accepts(entry.event)]
         return [with_own_attributes(entry) for entry in chosen] if additional or excluded else chosen

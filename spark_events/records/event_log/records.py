@@ -34,6 +34,7 @@ from spark_events.records.types import (
     StageSubmitted,
     StageTasks,
     StageWaited,
+    StatementTimedOut,
 )
 
 #: Record of a log; only logs produce StageWaited.
@@ -43,6 +44,7 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
+_STATEMENT_TIMEOUT = b"org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 
@@ -88,6 +90,7 @@ class LogRecords:
             _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
             SQL_START: self._sql_start,
             SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
+            _STATEMENT_TIMEOUT: _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
             _STREAMING + b"QueryStartedEvent": _handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": _handler(shapes.QueryProgressLine, self._query_progress),
             _STREAMING + b"QueryIdleEvent": _handler(shapes.QueryIdleLine, self._query_idle),
@@ -142,7 +145,7 @@ class LogRecords:
         at, time = self._times(line.completion_time)
         result = line.job_result
         failure = None if result.result == "JobSucceeded" else self._failures.of_job(result.exception)
-        self._totals.job_ended(failed=failure is not None)
+        self._totals.job_ended(None if failure is None else result.exception.message or "")
         return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
 
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> Sequence[LogRecord]:
@@ -169,7 +172,7 @@ class LogRecords:
         attempt = None if reason is None else self._tasks.attempts.get(key)
         waited = [wait for wait in self._work.waited(at, time) if wait.stage.stage_id == stage.stage_id]
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
-        totals = self._totals.stage_completed(key, stage.submission_time or 0, time, failed=reason is not None)
+        totals = self._totals.stage_completed(key, stage.submission_time or 0, time, reason)
         completed = StageCompleted(
             at=at,
             stage_id=stage.stage_id,
@@ -258,6 +261,10 @@ class LogRecords:
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> Sequence[LogRecord]:
         record = self._sql.end(line, self._at(line.time))
         return () if record is None else (record,)
+
+    def _statement_timed_out(self, line: shapes.StatementTimeoutLine) -> Sequence[LogRecord]:
+        at, time = self._times(line.finish_time)
+        return (StatementTimedOut(at=at, statement_id=line.id, time=time),)
 
     def _query_started(self, line: shapes.QueryStartedLine) -> Sequence[LogRecord]:
         at = self._at(iso_millis(line.timestamp, 0))

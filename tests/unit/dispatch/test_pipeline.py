@@ -105,7 +105,7 @@ def problems(**settings: str) -> tuple[str, ...]:
 
 
 def reporters(made: Pipeline) -> dict[str, type]:
-    return {delivery.name: type(delivery._worker._make()) for delivery in made.deliveries}
+    return {delivery.name: type(delivery.make()) for delivery in made.deliveries}
 
 
 def test_the_default_is_a_log_reporter() -> None:
@@ -159,7 +159,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
-    eventually(lambda: made.dispatcher.progress().completed == 1)
+    eventually(lambda: made.dispatcher.progress().settled_seq == 1)
     made.dispatcher.stop(time.monotonic() + 20)
     mine = Collecting.made[-1]
     assert mine.config == Collecting.Config(colour="red")
@@ -382,7 +382,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
     ).deliveries
-    assert delivery._config.batch_linger == linger
+    assert delivery.config.batch_linger == linger
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:

@@ -88,7 +88,7 @@ def test_added_and_removed_attributes_affect_one_reporter() -> None:
     (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope")([Entry(7, event)])
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
     assert event.attributes == {"a": 1, "b": 2}
-    assert (entry.record, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
+    assert (entry.seq, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
 
 
 def test_without_settings_events_pass_unchanged() -> None:

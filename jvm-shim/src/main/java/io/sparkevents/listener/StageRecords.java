@@ -107,7 +107,7 @@ public final class StageRecords {
     int failed = attempt == null ? 0 : attempt.tasks.failed();
     TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
     long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
-    totals.stageEnded(tasksEnded, reason != null);
+    totals.stageEnded(tasksEnded, reason);
     String trace = hasEvidence ? attempt.failures.trace(reason) : null;
     String executor = hasEvidence ? attempt.failures.lostExecutor() : null;
     String host = hasEvidence ? attempt.failures.lostHost() : null;
