@@ -97,15 +97,15 @@ def _start(
     return promise
 
 
-def event_for(name: str) -> Event:
-    """Return the test event for this reporter."""
+def event_for(name: str, about: Mapping[str, AttributeValue]) -> Event:
+    """Return the test event for this reporter, with the environment and the tags."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
-    builder.set_attributes({"spark.events.test": True, "spark.events.reporter.name": name})
+    builder.set_attributes({**about, "spark.events.test": True, "spark.events.reporter.name": name})
     return builder.set_attribute("host.name", socket.gethostname()).build()
 
 
-def _event(name: str, _: Mapping[str, AttributeValue]) -> list[Event]:
-    return [event_for(name)]
+def _event(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:
+    return [event_for(name, about)]
 
 
 def _failure(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:

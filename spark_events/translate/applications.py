@@ -52,6 +52,8 @@ _ENDINGS = {
 }
 # Kinds of termination for which exit code 0 from Spark is reliable.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
+# Signals by which a user or a cluster manager ends a program; any other signal that ends it is a failure.
+_ASKED = ("SIGTERM", "SIGINT", "SIGHUP")
 # Outcomes that a standing failure makes doubtful if the exit code is unknown.
 _DOUBTFUL = ("FINISHED", "ENDED")
 _UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
@@ -171,6 +173,8 @@ class Applications:
         before = self._last_failure.standing
         if before is None and record.shell_error and evidence is not None:
             before = StandingFailure("the last statement", "the last statement failed", evidence, record.time)
+        if before is not None and before.is_of_end and record.exit_signal:
+            before = None
         is_doubtful = new in _DOUBTFUL and before is not None and not _is_known(record)
         if is_doubtful:
             new, how = "ENDED", "ended" if new == "FINISHED" else how.removesuffix("; its outcome is unknown")
@@ -178,7 +182,7 @@ class Applications:
             self.illegal += 1
             return
         hints = [f"query '{run.title}' failed" for run in failed if run.status.value == "FAILED"]
-        if before is not None and before.run_id is None:
+        if before is not None and before.run_id is None and not before.is_of_end:
             hints.append(before.sentence)
         details: dict[str, AttributeValue | None] = {
             "spark.app.end_reason": record.ending,
@@ -195,7 +199,7 @@ class Applications:
             details |= {"failure.query.name": query.name or query.query_id, "failure.query.run_id": query.run_id}
         severity = Severity.WARN if new == "CANCELLED" or record.ending == "PYTHON_DIED" else Severity.INFO
         yield _change(old, new, record.time, body, severity, details)
-        if new == "FAILED":
+        if new == "FAILED" or (record.exit_signal and record.exit_signal not in _ASKED):
             yield self._failure(record, how, evidence, query, details)
         elif is_doubtful:
             how = how if record.ending == "PYTHON_DIED" else "ended"
@@ -211,6 +215,8 @@ class Applications:
     ) -> Draft:
         """Return the event of a failed application: an alarm, unless the failure of its query is the alarm."""
         before = self._last_failure.standing
+        if before is not None and before.is_of_end:
+            before = None
         if query is not None and query.failure is not None:
             word = "after" if evidence is None else "because"
             found = query.failure.diagnosis.attributes
@@ -291,9 +297,9 @@ def _doubt(
     before: StandingFailure | None, at: int, how: str, details: Mapping[str, AttributeValue | None]
 ) -> Iterator[Draft]:
     """Report an end with an unknown outcome after a failure that stands."""
-    # A failed query is an alarm already; nothing else reports a failed job.
+    # A failed query is an alarm already, unless it failed because its program had ended.
     if before is not None and before.run_id is None:
-        work = next(work for work in ("SQL execution", "statement", "job") if work in before.title)
+        work = next(work for work in ("SQL execution", "statement", "query", "job") if work in before.title)
         body = f"Application {how} after its last {work} failed: {before.diagnosis.summary}; exit code unknown"
         about = {"error.type": "_OTHER", "failure.class": UNKNOWN, **_preceding(before, at)}
         yield failure("application", (), body, Severity.ERROR, at, {**details, **about})

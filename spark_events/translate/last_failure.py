@@ -32,6 +32,7 @@ class StandingFailure:
         diagnosis: the analysis of the failure.
         at: time of the failure, in milliseconds since the epoch.
         run_id: id of the failed run, if a query failed.
+        is_of_end: whether the work failed because the program had ended.
     """
 
     title: str
@@ -39,6 +40,7 @@ class StandingFailure:
     diagnosis: Diagnosis
     at: int
     run_id: str | None = None
+    is_of_end: bool = False
 
 
 class LastFailure:

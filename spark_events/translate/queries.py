@@ -19,6 +19,11 @@ from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
 
+#: What Py4J reports if a query calls its Python program, for ``foreachBatch``, and the program has ended.
+_PROGRAM_ENDED = re.compile(
+    r"\bpy4j\.Py4J\w*Exception: (?:Received empty command|Error while sending a command"
+    r"|(?:Error while obtaining|Cannot obtain) a new communication channel)"
+)
 #: Maximum number of finished or superseded runs to keep for late records.
 _REMEMBERED = 1_000
 #: Exceptions of a thread that waited for another thread, which had failed or was stopped.
@@ -157,11 +162,17 @@ class Queries:
             return
         found = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
         diagnosis = _with_cause(found, run.failed_job)
-        run.failure = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.run_id)
-        self._last_failure.note(run.failure)
+        failed = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.run_id)
+        is_alarm = _PROGRAM_ENDED.search(record.exception) is None
+        if is_alarm:
+            run.failure = failed
+            self._last_failure.note(failed)
+        elif self._last_failure.standing is None:
+            # The end of the program is the application's, which is the alarm if it is no success.
+            self._last_failure.note(dataclasses.replace(failed, run_id=None, is_of_end=True))
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.INFO, {"error.type": diagnosis.error_type})
-        yield _failure(run, at, diagnosis)
+        yield _failure(run, at, diagnosis, is_alarm)
 
     def _forget_some(self) -> None:
         if len(self._runs) <= _REMEMBERED:
@@ -206,7 +217,7 @@ def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:
     return dataclasses.replace(job.diagnosis, summary=summary, attributes={**job.diagnosis.attributes, **secondary})
 
 
-def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
+def _failure(run: Run, at: int, diagnosis: Diagnosis, is_alarm: bool) -> Draft:
     offsets = msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
     details = {
         "failure.will_retry": False,
@@ -215,5 +226,6 @@ def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
         "spark.batch.id": run.batch_under_way,
         "spark.streaming.query.committed_offsets": offsets,
     }
-    body = f"{capitalized(_sentence(run))}: {diagnosis.summary}"
-    return failure("query", (run.run_id,), body, Severity.ERROR, at, details)
+    why = "" if is_alarm else " because its Python program had ended"
+    body = f"{capitalized(_sentence(run))}{why}: {diagnosis.summary}"
+    return failure("query", (run.run_id,), body, Severity.ERROR if is_alarm else Severity.INFO, at, details)

@@ -34,10 +34,11 @@ _MEMBER = "member"
 def scope_of(event: Event) -> Attributes:
     """Return the application's attributes in a heartbeat or a status change of the application.
 
-    The result contains the key of the application's incident, if the event is a heartbeat with this key.
+    The result contains the key of the application's incident, if the event is a sign of life with this key.
     """
     about = {key: value for key, value in event.attributes.items() if not key.startswith(_OWN)}
-    if event.name == HEARTBEAT and _KEY in event.attributes:
+    is_life = event.name == HEARTBEAT or event.attributes.get("spark.status.new") == "RUNNING"
+    if is_life and _KEY in event.attributes:
         about[_KEY] = event.attributes[_KEY]
     return Attributes(about)
 

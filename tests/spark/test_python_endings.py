@@ -102,7 +102,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
     assert attributes["spark.app.end_reason"] == failing.reason
     if failing.code > 0:
         assert attributes.get("spark.app.exit_code") == (failing.code if knows_code else None)
-    assert len(failures) == (failing.status == "FAILED")
+    assert len(failures) == (failing.status == "FAILED" or "spark.app.exit_signal" in attributes)
     for failure in failures:
         if failing.exception:
             assert failure["attributes"]["exception.type"] == failing.exception

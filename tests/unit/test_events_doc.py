@@ -166,7 +166,7 @@ def story() -> list[Event]:
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
     translated(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
     events += beating.tick(START + 60_000)
-    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
+    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page", {})]
 
 
 PLAN = [

@@ -42,7 +42,8 @@ FROM spark_events
 WHERE name = 'JobFailureEvent'
 UNION ALL
 SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, 'LOST',
-  'SYSTEM', NULL, body, NULL, CAST('false' AS TEXT) = 'true', 'LOST', {{incident.key}}, 'alarm', body, event_id
+  'SYSTEM', NULL, body, NULL, CAST('false' AS TEXT) = 'true', 'LOST', {{incident.key}},
+  coalesce({{incident.role}}, 'alarm'), body, event_id
 FROM spark_events
 WHERE {STATUS_OF_RUNS} AND entity = 'application' AND status = 'LOST'
 """

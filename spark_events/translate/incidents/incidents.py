@@ -84,8 +84,7 @@ class Incidents:
             "BatchCommitEvent": self._committed,
             "EnrichmentEvent": self._enriched,
             "ReporterStatusChangeEvent": self._reporter_changed,
-            # A watcher that reports the loss of this application needs its key.
-            HEARTBEAT: lambda _, attributes: {"incident.key": keys.of_application(attributes)},
+            HEARTBEAT: lambda _, attributes: self._named(attributes),
         }
 
     @property
@@ -176,6 +175,10 @@ class Incidents:
         about = {"incident.id": self._id(draft, attributes), "incident.key": key, "incident.role": role}
         return {**about, **self._links.of(attributes, key)}
 
+    def _named(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+        # A watcher, or the next run, that reports the loss of this application needs its key.
+        return {"incident.key": self._keys.of_application(attributes)}
+
     def _id(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> str:
         """Return the id of the failure event of the query's run, of the job, or of the entity itself."""
         if draft.culprit is not None:
@@ -211,6 +214,8 @@ class Incidents:
             return self._job_succeeded(attributes)
         if entity == "query" and new == "RUNNING":
             put(self._runs, query_of(attributes), attributes.get(_RUN), _MOST)
+        elif entity == "application" and new == "RUNNING":
+            return self._named(attributes)
         elif entity == "application" and new == "FINISHED":
             return self._application_succeeded(attributes)
         elif entity == "application" and new == "LOST":

@@ -216,6 +216,14 @@ def test_a_lost_application_is_a_failure(database: Database) -> None:
     assert rows_of(database, incidents) == [("nightly/failure", 150_000, 320_000, False, 2)]
 
 
+def test_a_loss_after_which_the_next_run_works_opens_no_incident(database: Database) -> None:
+    lost: dict[str, Any] = {"entity": "application", "app": "a", "app_name": "nightly", "status": "LOST"}
+    event = event_at("JobStatusChangeEvent", 150, Severity.WARN, **lost, **{"incident.role": "member"})
+    written(database, *application("nightly", "a", (100, "RUNNING")), event)
+    assert rows_of(database, "SELECT incident_role FROM spark_events_failures") == [("member",)]
+    assert rows_of(database, "SELECT incident_key FROM spark_events_incidents") == []
+
+
 def failure(
     second: float, cause: str = "ValueError: no currency", key: str = "shop/clicks/failure", **about: Any
 ) -> Event:

@@ -128,7 +128,7 @@ def test_the_parent_is_the_run_that_submitted_the_application() -> None:
 
 def test_send_test_sends_a_run_without_a_state() -> None:
     """`spark-events send-test` sends a run event without a state, to test the server."""
-    assert types(sent([event_for("lineage")])) == [("TestEvent", "OTHER")]
+    assert types(sent([event_for("lineage", {})])) == [("TestEvent", "OTHER")]
 
 
 @pytest.mark.parametrize(

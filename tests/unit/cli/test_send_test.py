@@ -88,6 +88,15 @@ def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.Capt
     assert (written["name"], written["attributes"]["spark.events.test"]) == ("TestEvent", True)
 
 
+def test_the_event_contains_environment_and_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Receivers route alerts by them, so a test must show where the alerts of this configuration arrive."""
+    options = ["--set", "events.environment=prod", "--set", "events.tags.team=data", "--set", "events.identity=team"]
+    code, _ = send(tmp_path, capsys, *options, audit="file")
+    (line,) = (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    found = json.loads(line)["attributes"]
+    assert (code, found["deployment.environment.name"], found["spark.tag.team"]) == (0, "prod", "data")
+
+
 def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each rejected, throttled or failed reporter has one line. Lines are sorted by name, and the exit code is 1."""
     code, lines = send(

@@ -84,10 +84,12 @@ def ends(made: FakeDriver) -> None:
     assert made.await_exit() == 0
 
 
-def has_heartbeat(path: Path, app_id: str) -> bool:
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        found = "SELECT count(*) FROM spark_events WHERE app_id = ? AND name = 'HeartbeatEvent'"
-        return bool(database.execute(found, [app_id]).fetchone()[0])
+def has_event(path: Path, app_id: str, name: str) -> bool:
+    # The table may not exist yet.
+    with contextlib.closing(sqlite3.connect(path)) as database, contextlib.suppress(sqlite3.OperationalError):
+        found = "SELECT count(*) FROM spark_events WHERE app_id = ? AND name = ?"
+        return bool(database.execute(found, [app_id, name]).fetchone()[0])
+    return False
 
 
 def kill_together(
@@ -101,8 +103,9 @@ def kill_together(
             made.await_answer("read", seq=made.send_records(start(app_id)))
             if "events.reporter.audit.spool.directory" in settings:
                 mark = Path(made.await_answer("mark")["folder"])
-            if "events.heartbeat.interval" in settings:
-                eventually(lambda: has_heartbeat(folder / "events.db", app_id), what="its heartbeat")
+            if "events.reporter.db.type" in settings:
+                name = "HeartbeatEvent" if "events.heartbeat.interval" in settings else "JobStatusChangeEvent"
+                eventually(lambda: has_event(folder / "events.db", app_id, name), what=name)
             eventually(has_reported, what="its report")
             made.process.kill()
             made.process.wait()
@@ -181,6 +184,19 @@ def test_a_database_without_an_end_of_the_predecessor(tmp_path: Path, is_unique:
         made.send_records(start("third"))
         ends(made)
     assert len(lost(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("heartbeats", [{}, {"events.heartbeat.interval": "1h"}])
+def test_a_loss_has_the_key_of_the_lost_run(tmp_path: Path, heartbeats: dict[str, str]) -> None:
+    """Environment and tags are part of the key of a lost run, with and without heartbeats."""
+    names = {"events.environment": "prod", "events.tags.team": "data", "events.identity": "team"}
+    settings = in_database(tmp_path) | names | {"events.application.unique": "true"} | heartbeats
+    kill_together(tmp_path, settings)
+    with driver(tmp_path, settings) as made:
+        made.send_records(start("second"))
+        (event,) = eventually(lambda: lost(tmp_path), what="LOST")
+        ends(made)
+    assert event["attributes"]["incident.key"] == "environment=prod/team=data/shop/failure"
 
 
 def test_a_database_with_a_running_application_of_the_same_name(tmp_path: Path) -> None:

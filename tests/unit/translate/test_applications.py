@@ -47,6 +47,7 @@ def test_the_start_has_the_known_scope_variables() -> None:
         "host.name": "h1",
         "spark.entity": "application",
         "spark.status.new": "RUNNING",
+        "incident.key": "shop/failure",
     }
 
 

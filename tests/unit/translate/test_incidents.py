@@ -308,6 +308,64 @@ def test_an_application_that_fails_because_of_its_query(trace: str) -> None:
     assert events[-1].attributes["incident.key"] == "shop/query=book-payments/failure"
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "py4j.Py4JException: Received empty command",
+        "py4j.Py4JException: Error while sending a command.",
+        "py4j.Py4JNetworkException: Error while obtaining a new communication channel",
+        "py4j.Py4JException: Cannot obtain a new communication channel",
+    ],
+)
+@pytest.mark.parametrize(
+    ("other", "end", "alarm"),
+    [
+        ([], application_end("GATEWAY_CLOSED", program_exit_code=0), None),
+        ([], PROGRAM_FAILED, f"{FAILED}: cause unknown"),
+        ([], application_end("PYTHON_DIED"), "shop: application ended: its Python process exited without its exit hoo"),
+        ([query_terminated("r2", "q2", exception=SINK)], PROGRAM_FAILED, "shop: query 'b' failed: java.io.IOException"),
+    ],
+)
+def test_a_query_that_loses_its_program_is_no_alarm(message: str, other: Records, end: Any, alarm: str | None) -> None:
+    """If the program ends while a query calls it, the application's end decides about the alarm."""
+    lost = query_terminated(exception=f"StreamingQueryException: failed\nCaused by: {message}\n\tat py4j.A.b(A.java:1)")
+    queries = [query_started(name="a"), query_started("r2", "q2", name="b")]
+    events = translate([*queries, *other, lost, end])
+    found = [event.body for event in alarms(events)]
+    assert [body[: len(alarm or "")] for body in found] == ([] if alarm is None else [alarm])
+    (own,) = [
+        e for e in events if e.name == "JobFailureEvent" and e.attributes.get("spark.streaming.query.name") == "a"
+    ]
+    assert own.body.startswith("shop: query 'a' failed because its Python program had ended: ")
+
+
+LOST_PROGRAM = query_terminated(exception="py4j.Py4JException: Received empty command")
+
+
+@pytest.mark.parametrize(
+    ("signal", "before", "found"),
+    [
+        ("SIGKILL", [], "shop: application ended: its Python process was killed by SIGKILL"),
+        ("SIGKILL", [LOST_PROGRAM], "shop: application ended: its Python process was killed by SIGKILL"),
+        ("SIGSEGV", [], "shop: application ended: its Python process was killed by SIGSEGV"),
+        ("SIGTERM", [LOST_PROGRAM], None),
+        ("SIGINT", [], None),
+        (None, [], None),
+    ],
+)
+def test_a_killed_python_process_is_an_alarm(signal: str | None, before: Records, found: str | None) -> None:
+    """A signal that nobody sends to end a program is a failure; if the signal is unknown, so is the outcome."""
+    events = translate([*STREAMING, *before, application_end("PYTHON_DIED", exit_signal=signal)])
+    assert [event.body for event in alarms(events)] == ([] if found is None else [found])
+
+
+@pytest.mark.parametrize(
+    "cause", ["py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: x"]
+)
+def test_a_query_whose_program_raises_an_exception_is_an_alarm(cause: str) -> None:
+    assert len(alarms(translate([query_started(name="a"), query_terminated(exception=cause)]))) == 1
+
+
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
