@@ -42,7 +42,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             "Reports on stored events: outcomes, uptime, downtime with its cause, failures by root cause, commits over"
             " an SLA, watermarks, overdue work, enrichments. Events that occur in several sources count once."
         ),
-        epilog="Exit codes: 0; 1 for an error, and with --fail-on-sla if a commit is over the SLA; 2 for wrong usage.",
+        epilog="Exit codes: 0; 1 for an error, and with --fail-on-sla if a commit is over the SLA; 2 for wrong usage;"
+        " 3 with --fail-on now if anything is wrong now.",
     )
     parser.add_argument(
         "sources",
@@ -66,6 +67,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--sla", type=parsed(positive_duration), metavar="TIME", help="longest duration of a commit, for example 30s"
     )
     parser.add_argument("--fail-on-sla", action="store_true", help="exit with 1 if a commit took longer than --sla")
+    parser.add_argument("--fail-on", choices=["now"], help="exit with 3 if anything is wrong now, for cron and CI")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
     output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")
@@ -83,6 +85,8 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--fail-on-sla needs --sla TIME")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
+    if chosen.serve and chosen.fail_on:
+        raise UsageError("--fail-on cannot be combined with --serve")
     if chosen.html is not None and os.path.isdir(chosen.html):
         raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
     _options(chosen, _now())  # reject an invalid time before reading any event
@@ -100,6 +104,8 @@ def _run(chosen: argparse.Namespace) -> int:
     else:
         with writing():
             print_report(report, None if sys.stdout.isatty() else 1_000)
+    if chosen.fail_on == "now" and report.is_wrong:
+        return 3
     return 1 if chosen.fail_on_sla and report.violates_sla else 0
 
 

@@ -13,7 +13,14 @@ from spark_events.report.wording import counted, percent, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
+_OUTCOMES = {
+    "FAILED": "red",
+    "SILENT": "yellow",
+    "LOST": "bold red",
+    "UNKNOWN": "yellow",
+    "CANCELLED": "yellow",
+    "RUNNING": "green",
+}
 _COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
 #: Maximum number of lines of a list in the terminal; --json and the page show more.
 _MOST = 20
@@ -44,11 +51,21 @@ def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
     ends = {"given": "", "now": " (now)", "newest event": " (the newest event)"}[report.until_is]
     yield "bold", f"{when(report.since)} to {when(report.until)} UTC{ends}, {counted(report.events, 'event')}"
     yield "", ""
-    if not report.findings:
-        yield "green", "Nothing is wrong."
-    for finding in report.findings[:_MOST_SUBJECTS]:
+    yield "bold red" if report.is_wrong else "green", report.status
+    for stale in report.stale:
+        yield "yellow", f"! {stale.source}: no event since {when(stale.newest)} ({span(stale.age_ms)})"
+    for problem in report.problems[:_MOST]:
+        yield "", ""
+        headline, *details = problem.text.split("\n")
+        yield _STYLES[problem.level], f"! {headline}"
+        yield from (("", line) for line in details)
+    yield from (("", line) for line in _more(len(report.problems), "problem"))
+    others = report.findings[len(report.problems) :]
+    for number, finding in enumerate(others[:_MOST_SUBJECTS]):
+        if number == 0:
+            yield "", ""
         yield _STYLES[finding.level], f"{'!' if finding.now else '-'} {finding.text}"
-    yield from (("", line) for line in _more(len(report.findings), most=_MOST_SUBJECTS))
+    yield from (("", line) for line in _more(len(others), most=_MOST_SUBJECTS))
     for kind, subjects in (("Application", report.applications), ("Query", report.queries)):
         if subjects:
             yield "", ""

@@ -204,7 +204,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
     assert window.text_content() != zoomed
     page.keyboard.press("0")
     assert window.text_content() == ""
-    page.locator('.lane[data-key="q:id-clicks-per-minute"] .marker').first.focus()
+    page.locator('.lane[data-key="q:clickstream/clicks-per-minute"] .marker').first.focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.classList.contains('marker')")
     page.keyboard.press("Enter")
