@@ -67,7 +67,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--sla", type=parsed(positive_duration), metavar="TIME", help="longest duration of a commit, for example 30s"
     )
     parser.add_argument("--fail-on-sla", action="store_true", help="exit with 1 if a commit took longer than --sla")
-    parser.add_argument("--fail-on", choices=["now"], help="exit with 3 if anything is wrong now, for cron and CI")
+    parser.add_argument(
+        "--fail-on", choices=["now"], metavar="WHAT", help="exit with 3 if anything is wrong now, for cron and CI"
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
     output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")

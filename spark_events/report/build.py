@@ -97,7 +97,7 @@ def build(
         for subject, some in runs_of(table).items()
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
-    problems = problems_of(table, at)
+    problems = problems_of(table, at, plain(sources[0].source) if sources else "SOURCE")
     quiet = _quiet_since(table, runs, problems)
     uptimes = {subject: uptime(some, since, min(until, quiet.get(subject, until))) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)

@@ -31,7 +31,7 @@ last_failure AS (
   SELECT unnest(['a:' || app, {QUERY}]) AS subject, arg_max(id, (ts, sequence)) AS id FROM event
   WHERE {FAILURE} GROUP BY 1
 ), started AS (
-  SELECT app_id, arg_max(id, (ts, sequence)) AS id FROM event
+  SELECT app_id, arg_min(id, (ts, sequence)) AS id FROM event
   WHERE name = 'JobStatusChangeEvent' AND entity = 'application' GROUP BY app_id
 ), history AS (
   SELECT incident_key, count(*) AS opened FROM spark_events_incidents GROUP BY incident_key
@@ -68,15 +68,16 @@ FROM spark_events_sources WHERE is_stale ORDER BY source
 """
 
 
-def problems_of(table: EventTable, at: int) -> tuple[Problem, ...]:
+def problems_of(table: EventTable, at: int, place: str) -> tuple[Problem, ...]:
     """Return the cards, worst first.
 
     Args:
         table: the events and the tables computed from them.
         at: the time at which the problems are current.
+        place: the source that commands name.
     """
     committed = {subject: (batch, ts) for subject, batch, ts in table.run(_COMMITTED)}
-    found = [_problem(row, committed.get(row["key"], (None, None)), at) for row in table.rows(_ROWS)]
+    found = [_problem(row, committed.get(row["key"], (None, None)), at, place) for row in table.rows(_ROWS)]
     groups: dict[tuple[str, ...], list[Problem]] = defaultdict(list)
     for one in found:
         cause = (one.cause or "").partition("\n")[0]
@@ -94,7 +95,7 @@ def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource,
     )
 
 
-def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int) -> Problem:
+def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int, place: str) -> Problem:
     about: dict[str, Any] = json.loads(row["base"] or "{}") | json.loads(row["attributes"] or "{}")
     kind, is_query = row["kind"], row["entity"] == "query"
     has_failed = kind in ("failure", "ended", "crash-loop")
@@ -146,7 +147,7 @@ def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: 
         },
         host=_text(about, "host.name"),
         links=_links(about, has_ended),
-        command=_command(row["app_name"] or "?", row["incident_key"]),
+        command=_command(place, row["app_name"] or "?", row["incident_key"]),
         text="",
     )
     return dataclasses.replace(problem, text=card(problem))
@@ -223,8 +224,8 @@ def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
     )
 
 
-def _command(application: str, key: str | None) -> str:
-    command = f"spark-events why SOURCE {shlex.quote(application)}"
+def _command(place: str, application: str, key: str | None) -> str:
+    command = f"spark-events why {shlex.quote(place)} {shlex.quote(application)}"
     return command if key is None else f"{command} --incident {shlex.quote(key)}"
 
 
