@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from spark_events._version import __version__
 from spark_events.cli import check, conf, replay, report, send_test, tail, uninstall, watch, why
 from spark_events.cli.arguments import UsageError
+from spark_events.cli.examples import add_examples
 from spark_events.cli.output import OutputError, abandon, note, writing
 from spark_events.errors import SparkEventsError
 
@@ -51,6 +52,8 @@ def argument_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (conf, check, send_test, tail, replay, watch, report, why, uninstall):
         command.add_to(commands)
+    for name, subparser in commands.choices.items():
+        add_examples(name, subparser)
     return parser
 
 

@@ -6,15 +6,14 @@ import argparse
 import contextlib
 import functools
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 from spark_events.cli.arguments import UsageError, add_conf, parsed
 from spark_events.cli.output import OutputError, note, show, writing
+from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.dispatch.plans import read
@@ -28,9 +27,7 @@ from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
 
-_RELATIVE = re.compile(r"\d+\s*(ms|s|m|min|h|d)")
 _MOST_NOTES = 3
-_TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +52,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         parser,
         "a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
-    parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
+    parser.add_argument("--since", metavar="TIME", help=f"start of the period: {TIME}")
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
     parser.add_argument(
         "--app", metavar="NAME", action="append", default=[], help="name, pattern or id of an application (repeatable)"
@@ -128,7 +125,10 @@ def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) 
 
 
 def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
-    since, until = _time("--since", chosen.since, now), _time("--until", chosen.until, now)
+    since, until = (
+        None if given is None else millis_of(name, given, now)
+        for name, given in (("--since", chosen.since), ("--until", chosen.until))
+    )
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     sla_ms = None if chosen.sla is None else round(chosen.sla * 1000)
@@ -137,27 +137,6 @@ def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _time(option: str, given: str | None, now: int) -> int | None:
-    """Return a time in milliseconds.
-
-    Raises:
-        UsageError: the argument is not a valid time.
-    """
-    if given is None:
-        return None
-    if given == "now":
-        return now
-    try:
-        if _RELATIVE.fullmatch(given):
-            return max(0, now - round(positive_duration.parse(given) * 1000))
-        # Python 3.10 does not accept the suffix Z.
-        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-        return round(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{option}: given {given!r}, expected {_TIME}") from None
 
 
 def _write(path: Path, text: str) -> None:

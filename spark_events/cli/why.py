@@ -33,10 +33,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             "Prints the card of the newest open incident: what is wrong, why, where, which data, links and the next"
             " command; and what changed since the last good run of the application."
         ),
-        epilog=(
-            "Exit codes: 0, also if nothing is wrong; 1 for an error; 2 for wrong usage. Examples:"
-            " spark-events why /var/log/spark; spark-events why /var/log/spark clickstream --json"
-        ),
+        epilog=("Exit codes: 0, also if nothing is wrong; 1 for an error; 2 for wrong usage."),
     )
     parser.add_argument(
         "source",

@@ -31,6 +31,8 @@ from spark_events.report.table import EventTable
 from spark_events.report.wording import counted, span
 
 _DAY = 86_400_000
+#: A time before 2000 comes from a clock that was not set; it does not begin the period.
+_YEAR_2000 = 946_684_800_000
 #: Tolerance for clocks of other machines that are ahead, in milliseconds.
 _TOLERANCE = 300_000
 _MOST_RUNS = 1_000
@@ -206,7 +208,8 @@ def _matching(table: EventTable, option: str, name: str, identity: str, patterns
 
 
 def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, int, str]:
-    oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
+    real = f"coalesce(min(ts) FILTER (ts >= {_YEAR_2000}), min(ts))"
+    oldest, newest = table.run(f"SELECT {real}, max(ts) FROM event")[0]
     if options.until is not None and options.until <= max(now, newest):
         until, until_is = options.until, "given"
     elif newest <= now and (now <= newest + _DAY or options.until is not None):
