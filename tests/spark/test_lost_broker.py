@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fakes import ROOT
+from missing import missing
 from reporters.peers.kafka import Kafka
-from reporters.peers.processes import missing
 from spark.harness import PATIENT, Lab, file_reporter, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]

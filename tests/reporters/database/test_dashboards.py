@@ -16,12 +16,12 @@ from urllib.parse import quote
 import pytest
 import yaml
 from fakes import ROOT
+from missing import missing
 from report.stories import MINUTE, busy_day
 
 from reporters.database.databases import OfPostgreSQL
 from reporters.peers.otlp import BINARY
 from reporters.peers.postgresql import PASSWORD, PostgreSQL
-from reporters.peers.processes import missing
 from spark_events import Severity
 from spark_events.cli import main
 from spark_events.config import Secret

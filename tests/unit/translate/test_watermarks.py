@@ -177,6 +177,17 @@ def test_deadline_is_set_for_the_next_event(query: Query) -> None:
     assert query.next_deadline is None
 
 
+@pytest.mark.parametrize("hours", [1, 24 * 400])
+def test_a_clock_that_is_set_ahead_makes_no_source_idle(query: Query, hours: int) -> None:
+    """After a step of the clock, the idle timeout counts the time that really passed."""
+    step = hours * 3_600
+    assert query.tick(7) == []
+    query.translator.clock_stepped(step * 1000, NOON + (7 + step) * 1000)
+    assert query.next_deadline == NOON + (12 + step) * 1000
+    assert query.tick(11.9 + step) == []
+    assert sorted(edges(query.tick(12 + step)), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+
+
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
     """Spark repeats idle reports, but the IDLE event occurs once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]

@@ -12,8 +12,10 @@ from spark_events.event import AttributeValue, Event
 __all__ = [
     "ENVIRONMENT",
     "TAG",
+    "about",
     "application_of",
     "identity_of",
+    "is_alarm",
     "is_alert",
     "is_detail",
     "key_of",
@@ -31,6 +33,11 @@ _NAMES = ("spark.app.name", "spark.app.id")
 def is_alert(event: Event) -> bool:
     """Return whether the event opens or closes an incident."""
     return event.attributes.get("incident.role") in ("alarm", "recovery")
+
+
+def is_alarm(event: Event) -> bool:
+    """Return whether the event opens an incident."""
+    return event.attributes.get("incident.role") == "alarm"
 
 
 def is_detail(event: Event) -> bool:
@@ -73,6 +80,12 @@ def kind_of(key: str) -> str:
     'overdue'
     """
     return key.rpartition("/")[2]
+
+
+def about(event: Event) -> str:
+    """Return the names of the application and the query that the event is about."""
+    keys = ("spark.app.name", "spark.streaming.query.name")
+    return " / ".join(str(event.attributes[key]) for key in keys if key in event.attributes)
 
 
 def identity_of(event: Event) -> dict[str, str]:

@@ -19,18 +19,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_events.event import Severity
-from spark_events.event.text import rfc3339
-from spark_events.reporters.webhook.alerts.formats import (
-    AlertFormat,
-    AlertRequest,
-    facts_of,
-    links_of,
-    tags_of,
-    title_of,
-)
-from spark_events.reporters.webhook.alerts.incident import application_of, kind_of
-from spark_events.reporters.webhook.alerts.store import Notice
-from spark_events.reporters.webhook.formats import timestamp
+from spark_events.event.text import on_one_line, rfc3339
+from spark_events.reporters.alerts.card import card_of, tags_of
+from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
+from spark_events.reporters.alerts.incident import application_of, kind_of
+from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["ALERTMANAGER", "LONG_AGO"]
 
@@ -41,11 +34,12 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def _requests(notice: Notice) -> list[AlertRequest]:
-    event, links, facts = notice.event, links_of(notice.event), facts_of(notice)
+    event, card = notice.event, card_of(notice, with_tags=False)
+    links, facts = dict(card.links), card.facts
     if notice.is_recovery:
         # These annotations replace those of the open alert.
         end = {
-            "annotations": {"summary": title_of(event), "ended": timestamp(event), **_named(facts)},
+            "annotations": {"summary": card.title, "ended": rfc3339(event.observed_ts_millis), **_named(facts)},
             "endsAt": LONG_AGO,
         }
         # Close the alerts of both severities: severity is a label, and the recovery does not know the alert's severity.
@@ -56,10 +50,11 @@ def _requests(notice: Notice) -> list[AlertRequest]:
         ]
         return [AlertRequest(notice.keys, alerts)]
     annotations = {
-        "summary": title_of(event),
+        "summary": card.title,
         "description": "\n".join(f"{name}: {value}" for name, value in facts.items()),
         "runbook_url": links.pop("Runbook", ""),
         "event_id": event.event_id,
+        "cause": on_one_line(str(event.attributes.get("failure.root_cause", ""))),
         **_named(facts | links),
     }
     made: dict[str, Any] = {
@@ -69,7 +64,7 @@ def _requests(notice: Notice) -> list[AlertRequest]:
     }
     if notice.can_close:
         # Prometheus repeats its alerts, but a failed application cannot. Therefore the end is far in the future.
-        made |= {"startsAt": timestamp(event), "endsAt": rfc3339(notice.expires_ms)}
+        made |= {"startsAt": rfc3339(event.observed_ts_millis), "endsAt": rfc3339(notice.expires_ms)}
     # An alert that no event closes has neither start nor end, so that Alertmanager's clock alone determines them.
     return [AlertRequest(notice.keys, [made])]
 

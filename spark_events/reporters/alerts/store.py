@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from spark_events.event import Event, decode_event, encode_event
-from spark_events.reporters.webhook.alerts import states
-from spark_events.reporters.webhook.alerts.incident import identity_of, is_alert, key_of, kind_of, more_keys_of
-from spark_events.reporters.webhook.alerts.memory import AlertMemory
-from spark_events.reporters.webhook.alerts.states import Alarm, Alert, AlertsConfig, Phase
+from spark_events.reporters.alerts import states
+from spark_events.reporters.alerts.incident import identity_of, is_alert, key_of, kind_of, more_keys_of
+from spark_events.reporters.alerts.memory import AlertMemory
+from spark_events.reporters.alerts.states import Alarm, Alert, AlertsConfig, Phase
 
 __all__ = ["Alerts", "Notice"]
 

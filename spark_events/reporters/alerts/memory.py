@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_events.reporters.webhook.alerts.files import AlertFiles
-from spark_events.reporters.webhook.alerts.states import Alert, AlertsConfig, Phase
+from spark_events.reporters.alerts.files import AlertFiles
+from spark_events.reporters.alerts.states import Alert, AlertsConfig, Phase
 
 __all__ = ["AlertMemory"]
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from spark_events.event import Event, Severity, without_surrogates
+from spark_events.reporters.alerts.formats import AlertFormat
+from spark_events.reporters.alerts.incident import is_alarm, is_alert, is_detail, key_of, member_of
+from spark_events.reporters.alerts.store import Alerts, Notice
 from spark_events.reporters.progress import RefusedError
-from spark_events.reporters.webhook.alerts.formats import AlertFormat
-from spark_events.reporters.webhook.alerts.incident import is_alert, is_detail, member_of
-from spark_events.reporters.webhook.alerts.store import Alerts, Notice
 
 __all__ = ["AlertSender", "SenderConfig"]
 
@@ -89,6 +89,7 @@ class AlertSender:
     def parts(self, events: Sequence[Event]) -> list[Sequence[Event]]:
         """Return the parts of a batch in reverse order: one per alert, and one per sequence of other events.
 
+        Alarms in sequence with different keys are one part if the format has a request for several alerts.
         Further events about the same failure are skipped if the format sends every event as an alert.
         """
         whole = [without_surrogates(event) for event in events]
@@ -97,8 +98,23 @@ class AlertSender:
         parts: list[Sequence[Event]] = []
         for are_alerts, group in itertools.groupby(whole, is_alert):
             found = list(group)
-            parts += [[event] for event in found] if are_alerts else [found]
+            parts += self._alerts_of(found) if are_alerts else [found]
         return parts[::-1]
+
+    def _alerts_of(self, events: Sequence[Event]) -> list[list[Event]]:
+        parts: list[list[Event]] = []
+        for event in events:
+            last = parts[-1] if parts else []
+            if (
+                self._form.several is not None
+                and 0 < len(last) < self._form.most
+                and is_alarm(event)
+                and all(is_alarm(one) and key_of(one) != key_of(event) for one in last)
+            ):
+                last.append(event)
+            else:
+                parts.append([event])
+        return parts
 
     async def send(self, events: Sequence[Event]) -> None:
         """Send one part of a batch; a repeated call after an error continues where the error occurred.
@@ -109,8 +125,7 @@ class AlertSender:
         try:
             async with self._lock:
                 if self._form.plain is None or is_alert(events[0]):
-                    (event,) = events
-                    await self._send_alert(event)
+                    await self._send_alerts(events)
                 else:
                     await self._send_plain(events)
         finally:
@@ -125,6 +140,18 @@ class AlertSender:
         async with self._lock:
             self._alerts.write_again()
             await self._send_deferred(self._alerts.due(is_closing=True))
+
+    async def _send_alerts(self, events: Sequence[Event]) -> None:
+        if len(events) > 1 and self._form.several is not None:
+            notices = [notice for event in events if (notice := self._alerts.notice(event)) is not None]
+            if len(notices) > 1:
+                await self._post(_encoded(self._form.several(notices)))
+                for notice in notices:
+                    self._alerts.accepted(notice, notice.keys)
+                return
+            events = [notice.event for notice in notices]
+        for event in events:
+            await self._send_alert(event)
 
     async def _send_alert(self, event: Event) -> None:
         notice = self._alerts.notice(event)
