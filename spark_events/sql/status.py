@@ -2,11 +2,12 @@
 
 One row per problem. An application or query has one problem at a time, the first of these that holds:
 
-- ``failure``, ``overdue`` and ``breaker``: its open incidents;
+- ``failure``: its open incidents;
 - ``ended``: its last run is FAILED, LOST or UNKNOWN, and no event names the failure;
 - ``silent``: it has not ended, and nothing was reported for ten times its usual interval: for a query, no commit, and
   at least 5 minutes; for an application, no event, and at least 5 minutes with queries, 15 minutes without;
-- ``crash-loop``: three of its runs failed within the last hour, or it was down for more than a tenth of it.
+- ``crash-loop``: three of its runs failed within the last hour, or it was down for more than a tenth of it;
+- ``overdue`` and ``breaker``: other open incidents.
 
 A failure is one problem: an application that ended or is in a crash loop has none if a query's incident is open, and
 its queries that ended with it have none. ``spark_events_sources`` tells whether events still arrive.
@@ -88,7 +89,7 @@ WITH latest AS (
   WHERE ended_ts_millis > {{now}} - {_HOUR} OR down_until_ts_millis > {{now}} - {_HOUR}
   GROUP BY entity, subject
 ), problem AS (
-  SELECT kind, 1 AS rank, entity, subject, coalesce(query_name, app_name, subject) AS name, app_name, app_id,
+  SELECT kind, CASE kind WHEN 'failure' THEN 1 ELSE 5 END AS rank, entity, subject, coalesce(query_name, app_name, subject) AS name, app_name, app_id,
     query_run_id, opened_ts_millis AS since, last_ts_millis AS last, alarms AS times, cause, severity, incident_key,
     event_id, CAST(NULL AS BIGINT) AS usual
   FROM spark_events_incidents WHERE is_open
@@ -116,6 +117,6 @@ SELECT kind, entity, subject, name, app_name, app_id, query_run_id, since AS sin
   times, cause, severity, incident_key, event_id, usual AS usual_ms
 FROM ranked
 WHERE rank = first
-  AND (rank = 1 OR rank = 3 OR (entity = 'query' AND application_failed IS NULL)
+  AND (rank IN (1, 3, 5) OR (entity = 'query' AND application_failed IS NULL)
     OR (entity = 'application' AND query_failed IS NULL))
 """
