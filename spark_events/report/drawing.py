@@ -81,12 +81,14 @@ def drawing_of(
     )[:_MOST_SERIES]
     buckets = min(_MOST_BUCKETS, _BUCKETS // max(1, len(drawn)))
     width = max(1, -(-(until - since + 1) // buckets))
+    markers, marker_ms = _markers(table, groups, since, until)
     return Drawing(
         lanes=lanes,
         series=_series(table, [one.key for one in drawn], since, width),
         executors=_executors(table, runs, since, until),
         bucket_ms=width,
-        markers=_markers(table, groups, since, until),
+        markers=markers,
+        marker_ms=marker_ms,
     )
 
 
@@ -151,8 +153,13 @@ def _series(table: EventTable, queries: list[str], since: int, width: int) -> di
     return {query: tuple(points) for query, points in found.items()}
 
 
-def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
-    """Return the failures, grouped into the allowed number of buckets; the sum of the counts stays exact."""
+def _markers(
+    table: EventTable, groups: Sequence[FailureGroup], since: int, until: int
+) -> tuple[tuple[Marker, ...], int]:
+    """Return the failures, grouped into the allowed number of buckets, and the width of a bucket if it is wide.
+
+    The sum of the counts stays exact.
+    """
     indexes = {group.key: index for index, group in enumerate(groups)}
     merged: dict[tuple[str, int, int], Marker] = {}
     for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
@@ -164,7 +171,7 @@ def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, unti
             merged[place] = Marker(*place[:2], min(first, old.first), max(last, old.last), count + old.count)
         if len(merged) <= _MARKERS:
             break
-    return tuple(merged.values())
+    return tuple(merged.values()), 0 if buckets == _MOST_BUCKETS else width
 
 
 def _executors(

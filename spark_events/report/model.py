@@ -383,6 +383,7 @@ class Drawing:
         executors: numbers of executors by application.
         bucket_ms: width of a bucket of ``series``.
         markers: failures; the sum of their counts is the number of failures.
+        marker_ms: if there are more than a thousand markers, width of the buckets whose failures share one; else 0.
     """
 
     lanes: dict[str, tuple[Segment, ...]]
@@ -390,6 +391,7 @@ class Drawing:
     executors: dict[str, tuple[Step, ...]]
     bucket_ms: int
     markers: tuple[Marker, ...]
+    marker_ms: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -89,9 +89,9 @@ WITH latest AS (
   WHERE ended_ts_millis > {{now}} - {_HOUR} OR down_until_ts_millis > {{now}} - {_HOUR}
   GROUP BY entity, subject
 ), problem AS (
-  SELECT kind, CASE kind WHEN 'failure' THEN 1 ELSE 5 END AS rank, entity, subject, coalesce(query_name, app_name, subject) AS name, app_name, app_id,
-    query_run_id, opened_ts_millis AS since, last_ts_millis AS last, alarms AS times, cause, severity, incident_key,
-    event_id, CAST(NULL AS BIGINT) AS usual
+  SELECT kind, CASE kind WHEN 'failure' THEN 1 ELSE 5 END AS rank, entity, subject,
+    coalesce(query_name, app_name, subject) AS name, app_name, app_id, query_run_id, opened_ts_millis AS since,
+    last_ts_millis AS last, alarms AS times, cause, severity, incident_key, event_id, CAST(NULL AS BIGINT) AS usual
   FROM spark_events_incidents WHERE is_open
   UNION ALL
   SELECT 'ended', 2, entity, subject, name, app_name, app_id, query_run_id, ended, ended, 1, status, 'ERROR', NULL,
@@ -107,16 +107,17 @@ WITH latest AS (
   FROM failing WHERE failed >= 3 OR down > {_HOUR // 10}
 ), ranked AS (
   SELECT problem.*,
-    min(rank) OVER (PARTITION BY entity, subject) AS first,
     min(CASE WHEN entity = 'query' AND kind = 'failure' THEN 1 END) OVER (PARTITION BY app_name) AS query_failed,
     min(CASE WHEN entity = 'application' AND kind <> 'overdue' AND kind <> 'breaker' THEN 1 END)
       OVER (PARTITION BY app_name) AS application_failed
   FROM problem
+), kept AS (
+  SELECT ranked.*, min(rank) OVER (PARTITION BY entity, subject) AS first
+  FROM ranked
+  WHERE rank IN (1, 3, 5) OR (entity = 'query' AND application_failed IS NULL)
+    OR (entity = 'application' AND query_failed IS NULL)
 )
 SELECT kind, entity, subject, name, app_name, app_id, query_run_id, since AS since_ts_millis, last AS last_ts_millis,
   times, cause, severity, incident_key, event_id, usual AS usual_ms
-FROM ranked
-WHERE rank = first
-  AND (rank IN (1, 3, 5) OR (entity = 'query' AND application_failed IS NULL)
-    OR (entity = 'application' AND query_failed IS NULL))
+FROM kept WHERE rank = first
 """

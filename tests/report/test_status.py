@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from report.stories import HOUR, MINUTE, SECOND, START, Story
+from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import report_of, subject
+from spark_events.report.terminal import print_report
 
 NOW = START + 24 * HOUR
 DAY = 24 * HOUR
@@ -178,3 +179,22 @@ def test_a_lane_has_one_state_at_a_time() -> None:
     ]
     assert [problem.kind for problem in report.problems if problem.entity == "query"] == ["failure"]
     assert subject(report, "clicks").uptime_percent is None
+
+
+def test_a_clock_that_was_not_set_does_not_stretch_the_axis() -> None:
+    story = Story()
+    healthy_stream(story)
+    story.application("shop", "app-1").event("EventsDroppedEvent", 0)
+    assert report_of(story.events, now=NOW).since == NOW - HOUR
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_narrow_terminal_breaks_no_words(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    """Tables have fewer columns, and a downtime of an application and its queries is told once."""
+    print_report(report_of(busy_day().events, now=START + 21 * HOUR), width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    words = {word for line in lines for word in line.split()}
+    assert words >= {"clicks-per-minute", "book-payments", "90.08", "SILENT", "p95"}
+    assert ("Restarts" in words) == (width == 120)
+    assert sum(line.startswith("  down 2026") for line in lines) == 5

@@ -55,6 +55,12 @@
     for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (number >= size) return `${+(number / size).toPrecision(3)}${unit}`;
     return `${+number.toPrecision(3)}`;
   }
+  // Names may contain control and bidirectional characters, and be long.
+  const clean = (text, most = 120) => {
+    const shown = text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g,
+      (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    return shown.length > most ? `${shown.slice(0, most - 1)}…` : shown;
+  };
   const subjects = () => [...data.applications, ...data.queries];
   const subject = (key) => subjects().find((one) => one.key === key);
   const matches = (...texts) => words.every((word) => texts.join("\n").toLowerCase().includes(word));
@@ -170,7 +176,7 @@
     const row = (one) => {
       const commits = one.commits || {}, number = (value, show) => raw(value === undefined ? null : value, show);
       const open = one.kind === "query" && one.commits
-        ? el("button", { type: "button", class: "link", onclick: () => choose(one.key, true) }, one.name) : el("span", null, one.name);
+        ? el("button", { type: "button", class: "link", onclick: () => choose(one.key, true) }, clean(one.name)) : el("span", null, clean(one.name));
       const cells = [open, outcome(one), number(one.uptime_percent, percent),
         number(one.is_long_running ? one.downtime_ms : null, span), number(one.run_count, count), number(one.failed_runs, count),
         number(one.restarts, count), number(one.failures.reduce((sum, [, times]) => sum + times, 0), count),
@@ -268,11 +274,11 @@
           `${state}: ${text}\n${when(start)} to ${when(end)} (${span(end - start)})`));
       const failures = clusters(markers.get(one.key) || [], x).map((some, index) => marker(one, some, x, left, index));
       const name = one.kind === "query" && one.commits
-        ? el("button", { type: "button", title: one.name, onclick: () => choose(one.key, false), "aria-label": `Show the charts of query ${one.name}` }, one.name)
-        : el("span", { title: one.name }, one.name);
+        ? el("button", { type: "button", title: clean(one.name, 300), onclick: () => choose(one.key, false), "aria-label": `Show the charts of query ${clean(one.name)}` }, clean(one.name))
+        : el("span", { class: "name", title: clean(one.name, 300) }, clean(one.name));
       (isHealthy ? healthy : lanes).push(el("div", { class: `lane ${one.kind}`, "data-key": one.key },
         el("div", null, name, el("span", { class: "up" }, laneLabel(one))),
-        svg("svg", { width: Math.max(10, width() - left), height: LANE, role: "group", "aria-label": `${one.kind} ${one.name}: ${one.outcome}` },
+        svg("svg", { width: Math.max(10, width() - left), height: LANE, role: "group", "aria-label": `${one.kind} ${clean(one.name)}: ${one.outcome}` },
           svg("g", { transform: `translate(${-left},0)` }, ...grid(LANE)), ...shapes, ...failures)));
     }
     $("lanes").style.setProperty("--label", `${left}px`);
@@ -283,6 +289,7 @@
     box.querySelector("summary").textContent = `${count(others)} healthy`;
     box.querySelector("div").replaceChildren(...healthy);
     box.querySelector("div").style.setProperty("--label", `${left}px`);
+    if (data.drawing.marker_ms) lanes.push(el("p", { class: "hint" }, `Many failures: those of one cause within ${span(data.drawing.marker_ms)} share a marker, at the first of them.`));
     if (hidden > 0) lanes.push(el("p", { class: "hint" }, `${count(hidden)} more without a lane: choose with --app or --query`));
     $("lanes").replaceChildren(hatch(), ...lanes);
   }
@@ -313,7 +320,7 @@
     const [from] = range(), total = some.reduce((sum, each) => sum + each.count, 0);
     const at = Math.max(7, x(Math.max(some[0].first, from)) - left), y = LANE / 2;
     const cause = data.failures[some[0].group].cause;
-    const text = `${count(total)} ${total === 1 ? "failure" : "failures"} of ${one.name}, ${when(some[0].first)}: ${cause.slice(0, 200)}`;
+    const text = `${count(total)} ${total === 1 ? "failure" : "failures"} of ${clean(one.name)}, ${when(some[0].first)}: ${cause.slice(0, 200)}`;
     const open = () => openMarker(one, some);
     return svg("g", null,
       svg("path", { class: "marker", d: `M${at} ${y - 7}L${at + 7} ${y}L${at} ${y + 7}L${at - 7} ${y}Z`, role: "button", "aria-label": text,
@@ -337,7 +344,7 @@
       el("h3", null, `${count(here.count)} × here, ${when(here.first)}${here.last > here.first ? ` to ${when(here.last)}` : ""} ${zone()}`),
       ...failureBody(data.failures[index], true)]);
     if (times.size > 20) body.push(el("p", { class: "hint" }, `${count(times.size - 20)} more root causes: zoom in`));
-    dialog.replaceChildren(el("h2", { id: "dialog-title" }, `Failures of ${one.kind} ${one.name}`), ...body,
+    dialog.replaceChildren(el("h2", { id: "dialog-title" }, `Failures of ${one.kind} ${clean(one.name)}`), ...body,
       el("button", { type: "button", onclick: () => dialog.close() }, "Close"));
     dialog.showModal();
   }
@@ -351,7 +358,7 @@
   function drawCharts() {
     const keys = Object.keys(data.drawing.series);
     if (!keys.includes(chosen)) chosen = keys.sort((a, b) => subject(b).commits.over_sla - subject(a).commits.over_sla || subject(b).failures.length - subject(a).failures.length)[0] || null;
-    $("chosen").replaceChildren(...ordered().filter((one) => keys.includes(one.key)).map((one) => el("option", { value: one.key, selected: one.key === chosen }, `${one.name} (${one.application})`)));
+    $("chosen").replaceChildren(...ordered().filter((one) => keys.includes(one.key)).map((one) => el("option", { value: one.key, selected: one.key === chosen }, `${clean(one.name)} (${clean(one.application)})`)));
     document.querySelector(".pick").hidden = !chosen;
     const charts = [];
     const one = chosen && subject(chosen), all = one ? data.drawing.series[chosen] : [];
@@ -464,7 +471,7 @@
         table(columns, found.slice(0, MORE).map((cells) => ({ cells })), (words.length ? found.length : total) - Math.min(found.length, MORE))));
     };
     const sum = (number) => subjects().reduce((total, one) => total + number(one), 0);
-    const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [one.name, ...row(item, one)]));
+    const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [clean(one.name), ...row(item, one)]));
     add("Downtime", [["Name"], ["From", "fixed"], ["To", "fixed"], ["Duration", "number"], ["Cause", "wide"]], each((one) => one.downtimes, (down) =>
       [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]), sum((one) => one.downtime_count));
     add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time", "fixed"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],
