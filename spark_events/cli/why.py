@@ -16,7 +16,7 @@ from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.changes import comparison, text_of
-from spark_events.report.model import Card, EventReport
+from spark_events.report.model import EventReport, ProblemCard
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.translate.config import TranslateConfig
@@ -83,7 +83,7 @@ def _run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(report: EventReport, application: str | None, incident: str | None) -> Card | None:
+def _chosen(report: EventReport, application: str | None, incident: str | None) -> ProblemCard | None:
     """Return the named problem, else the newest one of the application; None if nothing is wrong.
 
     Raises:

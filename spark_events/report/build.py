@@ -14,11 +14,11 @@ from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import idle_times, overdue_work
 from spark_events.report.model import (
-    Card,
     EventReport,
     Finding,
     IdleTime,
     Overdue,
+    ProblemCard,
     RunSummary,
     SourceSummary,
     StaleSource,
@@ -222,7 +222,9 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     return since, until, until_is
 
 
-def _quiet_since(table: EventTable, runs: Mapping[str, list[SubjectRun]], problems: Sequence[Card]) -> dict[str, int]:
+def _quiet_since(
+    table: EventTable, runs: Mapping[str, list[SubjectRun]], problems: Sequence[ProblemCard]
+) -> dict[str, int]:
     """Return the time since which nothing is known of an application or query that has not ended."""
     silent = {subject: one.since for one in problems if one.kind == "silent" for subject in one.subjects}
     stale: dict[str, int] = dict(table.run(_STALE_APPLICATIONS))
@@ -236,7 +238,7 @@ def _quiet_since(table: EventTable, runs: Mapping[str, list[SubjectRun]], proble
 
 
 def _status(
-    problems: Sequence[Card],
+    problems: Sequence[ProblemCard],
     found: Sequence[Finding],
     stale: Sequence[StaleSource],
     age: int,

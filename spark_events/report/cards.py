@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_events.event.text import on_one_line
-from spark_events.report.model import Card
+from spark_events.report.model import ProblemCard
 from spark_events.report.wording import shortened, when
 
 _LABEL = 9
 _MOST_OFFSETS = 160
 
 
-def card(problem: Card) -> str:
+def card(problem: ProblemCard) -> str:
     """Return at most eight lines of text, without a line for what is unknown."""
     lines = [problem.title]
     lines += [f"  {name}:".ljust(_LABEL + 2) + value for name, value in rows(problem)]
     return "\n".join(lines)
 
 
-def rows(problem: Card) -> Iterator[tuple[str, str]]:
+def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line below the title."""
     if problem.cause:
         about = [problem.failure_class or ""]
@@ -41,7 +41,7 @@ def rows(problem: Card) -> Iterator[tuple[str, str]]:
     yield "next", on_one_line(problem.command)
 
 
-def _data(problem: Card) -> Iterator[str]:
+def _data(problem: ProblemCard) -> Iterator[str]:
     if problem.committed_batch is not None:
         at = "" if problem.committed_at is None else f" at {when(problem.committed_at)}"
         yield f"batch {problem.committed_batch} was the last commit{at}"
@@ -52,7 +52,7 @@ def _data(problem: Card) -> Iterator[str]:
         yield f"batch {problem.failed_batch} failed"
 
 
-def _place(problem: Card) -> Iterator[str]:
+def _place(problem: ProblemCard) -> Iterator[str]:
     state = "has ended" if problem.application_ended else "has not ended"
     yield f"application '{shortened(problem.application)}' {problem.app_id or ''} {state}".replace("  ", " ")
     if problem.environment:

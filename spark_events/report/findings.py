@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from spark_events.report.model import Card, Finding, SubjectReport
+from spark_events.report.model import Finding, ProblemCard, SubjectReport
 from spark_events.report.numbers import Numbers
 from spark_events.report.runs import RunKey, SubjectRun, latest, overlapping
 from spark_events.report.table import NO_APPLICATION
@@ -25,7 +25,7 @@ def findings(
     subjects: Sequence[SubjectReport],
     numbers: Numbers,
     runs: Mapping[str, list[SubjectRun]],
-    problems: Sequence[Card],
+    problems: Sequence[ProblemCard],
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
     """Return the problems: current problems first, then past problems, each sorted by severity."""
@@ -41,7 +41,7 @@ def findings(
     return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
 
 
-def sentence(problem: Card) -> str:
+def sentence(problem: ProblemCard) -> str:
     """Return a card as one sentence."""
     cause = f": {shortened(problem.cause)}" if problem.cause else ""
     place = f" (at {shortened(problem.location)})" if problem.location else ""

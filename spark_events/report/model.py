@@ -46,7 +46,7 @@ class Link:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Card:
+class ProblemCard:
     """What is wrong now, as a card.
 
     Attributes:
@@ -432,7 +432,7 @@ class EventReport:
     lost: tuple[Lost, ...]
     at: int = 0
     newest_age_ms: int = 0
-    problems: tuple[Card, ...] = ()
+    problems: tuple[ProblemCard, ...] = ()
     stale: tuple[StaleSource, ...] = ()
     is_wrong: bool = False
     status: str = ""

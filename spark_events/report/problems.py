@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_events.event.text import on_one_line, visible
 from spark_events.report.cards import card
-from spark_events.report.model import Card, Link, StaleSource
+from spark_events.report.model import Link, ProblemCard, StaleSource
 from spark_events.report.numbers import QUERY
 from spark_events.report.runs import FAILURE
 from spark_events.report.table import EventTable
@@ -68,7 +68,7 @@ FROM spark_events_sources WHERE is_stale ORDER BY source
 """
 
 
-def problems_of(table: EventTable, at: int, place: str) -> tuple[Card, ...]:
+def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ...]:
     """Return the cards, worst first.
 
     Args:
@@ -78,7 +78,7 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[Card, ...]:
     """
     committed = {subject: (batch, ts) for subject, batch, ts in table.run(_COMMITTED)}
     found = [_problem(row, committed.get(row["key"], (None, None)), at, place) for row in table.rows(_ROWS)]
-    groups: dict[tuple[str, ...], list[Card]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[ProblemCard]] = defaultdict(list)
     for one in found:
         cause = (one.cause or "").partition("\n")[0]
         own = "" if one.entity == "query" else one.subject
@@ -95,7 +95,7 @@ def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource,
     )
 
 
-def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int, place: str) -> Card:
+def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int, place: str) -> ProblemCard:
     about: dict[str, Any] = json.loads(row["base"] or "{}") | json.loads(row["attributes"] or "{}")
     kind, is_query = row["kind"], row["entity"] == "query"
     has_failed = kind in ("failure", "ended", "crash-loop")
@@ -110,7 +110,7 @@ def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: 
     ran = f" of '{shortened(row['app_name'])}'" if is_query else ""
     name = f"{'Query' if is_query else 'Application'} '{shortened(row['name'])}'{ran}"
     batch = about.get("spark.batch.id") if failed else None
-    problem = Card(
+    problem = ProblemCard(
         id=_slug(row["incident_key"] or f"{row['subject']}/{kind}"),
         incident_key=row["incident_key"],
         kind=kind,
@@ -187,7 +187,7 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
     return f"{reporter} has been open {lasting}"
 
 
-def _joined(some: list[Card]) -> Card:
+def _joined(some: list[ProblemCard]) -> ProblemCard:
     """Return one card for several queries with the same problem."""
     first = min(some, key=lambda one: one.since)
     if len(some) == 1:
