@@ -86,7 +86,7 @@ def _run(chosen: argparse.Namespace) -> int:
     number, is_found = 0, False
 
     def render(event: Event) -> None:
-        show(_render(event, width, in_colour, chosen.verbose, chosen.local), flush=chosen.follow)
+        show(_render(event, width, in_colour, chosen.verbose, chosen.local), flush=chosen.follow, is_clean=True)
 
     def release(most: int) -> None:
         while len(held) > most:

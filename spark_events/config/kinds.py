@@ -16,14 +16,30 @@ T = TypeVar("T")
 class Kind(Generic[T]):
     """Type of a value: parser, formatter, and a description of the allowed values.
 
-    Messages never quote a ``confidential`` value. The exceptions that its ``parse`` raises must not quote the value
-    either.
+    Messages quote a value only if ``harmless`` matches all of it (see :mod:`spark_events.config.quoting`). A
+    ``confidential`` value is also removed from every text of a library, however short it is.
     """
 
     allowed: str
     parse: Callable[[str], T]
     format: Callable[[T], str] = str
     confidential: bool = False
+    harmless: re.Pattern[str] | None = None
+
+
+class SafeReasonError(ValueError):
+    """Reason why a value is invalid, which quotes no part of the value, or only words that are known."""
+
+
+#: Numbers, with a unit or not, and short words without digits: values of numbers, durations, sizes and choices. A
+#: secret that was pasted into such a key does not match.
+WORDS = re.compile(r"[+-]?[0-9.,_]{1,12}\s*[A-Za-z]{0,7}|[A-Za-z][A-Za-z_/-]{0,19}|")
+#: Paths: absolute, explicitly relative, or with the extension of a file.
+PATHS = re.compile(r"(?:~|\.{0,2})/.*|[\w./-]+\.[A-Za-z]{1,7}")
+#: Short words without digits, and classes as ``package.module:Class``, several separated by commas.
+CLASSES = re.compile(r"(?:[A-Za-z][A-Za-z_-]{0,19}|[A-Za-z_][\w.]*:[A-Za-z_]\w*|[ ,])*")
+#: Names: letters, digits, ``-`` and ``_``.
+NAMES = re.compile(r"[\w, -]+")
 
 
 def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
@@ -38,7 +54,7 @@ def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
 
 def integer(at_least: int, at_most: int = 2**31 - 1) -> Kind[int]:
     """Integer within inclusive limits."""
-    return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most))
+    return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most), harmless=WORDS)
 
 
 def _boolean(text: str) -> bool:
@@ -49,7 +65,7 @@ def _boolean(text: str) -> bool:
 
 
 #: ``true`` or ``false``, in upper or lower case.
-boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
+boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower(), harmless=WORDS)
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 #: Longest duration: a hundred years, in seconds. A wait of about three hundred years would raise an error.
@@ -73,12 +89,12 @@ def _format_duration(seconds: float) -> str:
 
 
 #: Duration, parsed into seconds: ``500ms``, ``10 s``, ``5min``.
-duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration)
+duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration, harmless=WORDS)
 
 
 #: Duration greater than zero.
 positive_duration: Kind[float] = Kind(
-    f"a whole number above 0 {_WITH_UNIT}", partial(_duration, is_positive=True), _format_duration
+    f"a whole number above 0 {_WITH_UNIT}", partial(_duration, is_positive=True), _format_duration, harmless=WORDS
 )
 
 
@@ -88,9 +104,9 @@ def _text(value: str) -> str:
     return value
 
 
-def text(allowed: str = "a non-empty string") -> Kind[str]:
-    """Non-empty string; ``allowed`` describes it."""
-    return Kind(allowed, _text)
+def text(allowed: str = "a non-empty string", harmless: re.Pattern[str] | None = None) -> Kind[str]:
+    """Non-empty string; ``allowed`` describes it, and messages quote only values that ``harmless`` matches."""
+    return Kind(allowed, _text, harmless=harmless)
 
 
 def path(allowed: str) -> Kind[str]:
@@ -98,7 +114,7 @@ def path(allowed: str) -> Kind[str]:
 
     A relative path is resolved when the setting is read, because user code may change the working directory later.
     """
-    return Kind(allowed, lambda value: placed(_text(value)))
+    return Kind(allowed, lambda value: placed(_text(value)), harmless=PATHS)
 
 
 def placed(path: str) -> str:
@@ -118,7 +134,7 @@ def choice(*allowed: str) -> Kind[str]:
             raise ValueError
         return value
 
-    return Kind(f"one of {', '.join(allowed)}", parse)
+    return Kind(f"one of {', '.join(allowed)}", parse, harmless=WORDS)
 
 
 def is_name(value: str) -> bool:
@@ -137,7 +153,9 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 #: Names separated by commas.
-names: Kind[tuple[str, ...]] = Kind("names of letters, digits, '-' and '_', separated by commas", _names, ", ".join)
+names: Kind[tuple[str, ...]] = Kind(
+    "names of letters, digits, '-' and '_', separated by commas", _names, ", ".join, harmless=NAMES
+)
 
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -156,4 +174,4 @@ def _format_size(value: int) -> str:
 
 
 #: Size in bytes, in Spark's form: ``64k``, ``256m``, ``1g``.
-size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size)
+size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size, harmless=WORDS)

@@ -47,7 +47,7 @@ def print_report(report: EventReport, width: int | None = None) -> None:
     console = Console(width=width, highlight=False)
     for style, line in lines(report, console.width):
         if isinstance(line, str):
-            console.print(Text(line, style=style))
+            console.print(Text(on_one_line(line), style=style))
         else:
             console.print(line)
 
@@ -142,7 +142,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
             rate = "–" if commits.rows_per_second is None else f"{commits.rows_per_second:,.1f}"
             cells += [span(commits.p50_ms), span(commits.p95_ms), span(commits.p99_ms)]
             cells += [f"{commits.over_sla:,}", rate, span(lag)]
-        outcome = Text(one.outcome, style=_OUTCOMES.get(one.outcome, ""))
+        outcome = Text(on_one_line(one.outcome), style=_OUTCOMES.get(one.outcome, ""))
         kept = [cell for name, cell in zip((*numbers, *more), cells, strict=True) if name in shown]
         table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in kept))
     return table

@@ -19,7 +19,7 @@ from spark.harness import Lab
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 #: Events of the dispatcher. No record causes these events, so they are not sent again.
-OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
+OWN = ("ReporterStatusChangeEvent", "ReporterQueueEvent", "DispatcherReportEvent")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,6 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
 
 
 def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
-    """Faults in the delivery of events do not change the result of the job."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
     assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
 

@@ -39,7 +39,6 @@ def broker() -> Iterator[Kafka]:
 
 
 def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
-    """If a stopped broker makes a query hang, the query is reported as overdue in Spark's Kafka source."""
     settings = {
         **two_lines(),
         **PATIENT,

@@ -71,7 +71,6 @@ ADD = (
 
 
 def test_repeated_cells_duplicate_no_event(cell: Cell) -> None:
-    """A repeated cell replaces its stream and its callback with the same name, and causes no duplicate event."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)

@@ -64,7 +64,6 @@ def problems(values: dict[str, str]) -> tuple[str, ...]:
     ],
 )
 def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object) -> None:
-    """A valid value is parsed to its type."""
     assert kind.parse(given_text) == value
 
 
@@ -132,8 +131,8 @@ class Own:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), expected one; set in a test"),
-        ({"count": "two"}, "own.count: given 'two' (SystemExit: two), expected one; set in a test"),
+        ({"size": "two"}, "own.size: given a value that is not shown (KeyError), expected one; set in a test"),
+        ({"count": "two"}, "own.count: given a value that is not shown (SystemExit), expected one; set in a test"),
         ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), expected a word; set in a test"),
         ({"colour": "blue", "password": "s3cret"}, "own: these keys cannot be used together: blue is not for ***"),
         ({"colour": "green", "password": "s3cret"}, "own: these keys cannot be used together: KeyError: '***'"),
@@ -173,12 +172,10 @@ def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int
     ],
 )
 def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object, written: str) -> None:
-    """Values are formatted in the form in which users write them."""
     assert kind.format(value) == written
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """A section contains the given values. For keys that are not set, it contains the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -204,14 +201,13 @@ def test_a_kind_s_reason_is_part_of_the_message() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
 def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
-    """The message about an unknown key quotes the key as written and suggests the closest key."""
+    """The message about an unknown key quotes only the key, and suggests the nearest key with its prefix."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
-    assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
-    assert problem.endswith("did you mean events.thing.batch.size?")
+    assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key; set in spark-defaults.conf")
+    assert problem.endswith(f"did you mean {prefix}events.thing.batch.size?")
 
 
 def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:
-    """If no key is similar to an unknown key, the message lists all keys of the section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 
@@ -247,7 +243,6 @@ def test_the_spark_prefix_has_precedence(order: int) -> None:
 
 
 def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
-    """The names of configured reporters are the distinct first parts of the keys below the prefix."""
     settings = Settings.of(
         {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
     )
@@ -255,7 +250,6 @@ def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
 
 
 def test_options_are_listed_in_declaration_order() -> None:
-    """The keys of a section are listed in the order of their declaration, for templates and documents."""
     declared = options(Section)
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING

@@ -94,24 +94,24 @@ class AlertSender:
         """
         whole = [without_surrogates(event) for event in events]
         if self._form.plain is None:
-            return [[event] for event in reversed(whole) if not is_detail(event)]
+            return self._alerts_of([event for event in whole if not is_detail(event)])[::-1]
         parts: list[Sequence[Event]] = []
         for are_alerts, group in itertools.groupby(whole, is_alert):
             found = list(group)
             parts += self._alerts_of(found) if are_alerts else [found]
         return parts[::-1]
 
-    def _alerts_of(self, events: Sequence[Event]) -> list[list[Event]]:
-        parts: list[list[Event]] = []
+    def _alerts_of(self, events: Sequence[Event]) -> list[Sequence[Event]]:
+        parts: list[Sequence[Event]] = []
         for event in events:
-            last = parts[-1] if parts else []
+            last: Sequence[Event] = parts[-1] if parts else ()
             if (
                 self._form.several is not None
                 and 0 < len(last) < self._form.most
                 and is_alarm(event)
                 and all(is_alarm(one) and key_of(one) != key_of(event) for one in last)
             ):
-                last.append(event)
+                parts[-1] = [*last, event]
             else:
                 parts.append([event])
         return parts

@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 from spark_events.config import Kind, duration, integer, option, positive_duration, size
+from spark_events.config.kinds import WORDS
 
 __all__ = ["SummaryConfig"]
 
@@ -30,7 +31,7 @@ def _keys(text: str) -> tuple[str, ...]:
 _KEYS: Kind[tuple[str, ...]] = Kind(
     f"'{_STANDARD}' and keys of Spark's settings, separated by commas, or an empty value", _keys, ",".join
 )
-_PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price)
+_PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price, harmless=WORDS)
 _PERCENT = integer(1, 100)
 
 

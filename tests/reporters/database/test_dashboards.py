@@ -204,7 +204,6 @@ def test_slow_stages_equal_the_report(history: History) -> None:
 
 
 def test_costs_equal_the_report(history: History) -> None:
-    """Core-hours and cost of each application equal the report."""
     names = {"core_hours": "core_hours", "used": "core_hours_used", "idle": "core_hours_idle", "cost": "cost"}
     expected = {
         one["name"]: {key: one[known] for key, known in names.items()}

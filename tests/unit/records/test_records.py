@@ -34,6 +34,7 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
         ({"kind": "job_end", "job_id": 1, "time": 2, "failure": {"chain": [{"type": "a.B"}]}}, r.JobEnd),
         ({"kind": "application_totals", "time": 2, "totals": {"tasks": 1}}, r.ApplicationTotals),
         ({"kind": "sql_execution_start", "execution_id": 1, "time": 2, "plan": ["(1) Range"]}, r.SqlExecutionStart),
+        ({"kind": "statement_timed_out", "statement_id": "a", "time": 2}, r.StatementTimedOut),
         ({"kind": "sql_execution_end", "execution_id": 1, "time": 2, "error": "x"}, r.SqlExecutionEnd),
         (query_started(), r.QueryStarted),
         ({"kind": "query_idle", "id": "q", "run_id": "r", "timestamp": "t"}, r.QueryIdle),
@@ -50,7 +51,6 @@ def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -
 
 
 def test_fields_of_a_newer_shim_are_skipped() -> None:
-    """Fields that a newer shim adds are ignored at any depth of nesting."""
     record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
     assert record.progress.batch_id == 3
     assert record.progress.sources[0].num_input_rows == 0
@@ -76,7 +76,6 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
-    """A line that is not a record becomes an unknown record; decoding raises no error."""
     assert r.decode(line) == r.Unknown()
 
 

@@ -189,7 +189,6 @@ def test_a_clock_that_is_set_ahead_makes_no_source_idle(query: Query, hours: int
 
 
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Spark repeats idle reports, but the IDLE event occurs once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -263,6 +262,28 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
     assert len(reported) == 2
 
 
+@pytest.mark.parametrize("returning", [0, 3])
+@pytest.mark.parametrize("jump", [0, 40])
+def test_a_back_dated_event_states_the_numbers_of_its_time(returning: int, jump: int) -> None:
+    """The timeout passes at 21 s, and the batch that shows it begins at 25 s: its rows and event times came later.
+
+    The source that held back the watermark is named, even if this batch contains its first new rows.
+    """
+    query = Query()
+    for second in (0, 5, 10):
+        query.batch(second, second - 11, 5, 5, newest=second, took=1)
+    for second in (15, 20):
+        assert query.batch(second, -1, 5, 0, newest=second, took=1) == []
+    own = about(query.batch(25, -1, 7, returning, newest=25 + jump, took=1, late=2), "query")
+    assert own.observed_ts_millis == NOON + 21_000
+    assert own.body == (
+        "shop: the watermark of query 'clicks' has not moved from 2026-11-21T11:59:59.000Z for 10 s while 10 rows were"
+        " read, held back by source 1 (S1), 21 s behind the newest event"
+    )
+    assert own.attributes["spark.watermark.idle_rows_read"] == 10
+    assert own.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+
+
 def test_under_max_no_source_holds_back_the_watermark() -> None:
     """Under ``max``, the fastest source determines the watermark.
 
@@ -296,7 +317,6 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
 
 
 def test_two_silent_sources_are_both_named() -> None:
-    """If each of two silent sources may hold back the watermark, both are named."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
@@ -325,7 +345,6 @@ def test_rows_without_newer_event_time_name_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """If a query has no rows at all, for example at night, it is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -525,7 +544,6 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
-    """A finished query does not become idle, even if late records arrive."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -550,7 +568,6 @@ def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: 
 
 
 def test_a_finished_application_does_not_become_idle(query: Query) -> None:
-    """After the application's end, no query becomes idle."""
     query.send(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
@@ -568,7 +585,6 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """A repeated progress, or the progress of an older batch, changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -594,7 +610,6 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """If the clock is set back by a day, events are not delayed, and later changes have the new time."""
     # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
