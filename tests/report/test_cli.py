@@ -664,7 +664,7 @@ def test_the_terminal_limits_lists_of_applications(capsys: pytest.CaptureFixture
     assert lines.count("… 3 more: --json or --html") == 1
     assert sum(line.startswith("Application 'app-") for line in lines) == 200
     assert sum(line.startswith("Query 'q-") for line in lines) == 0
-    assert "… details of 206 more applications and queries: --json or --html" in lines
+    assert "… details of 3 more applications and queries: --json or --html" in lines
 
 
 def test_the_server_shows_progress_only_while_it_computes(
