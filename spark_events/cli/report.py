@@ -6,15 +6,14 @@ import argparse
 import contextlib
 import functools
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 from spark_events.cli.arguments import UsageError, add_conf, parsed
 from spark_events.cli.output import OutputError, note, show, writing
+from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.dispatch.plans import read
@@ -29,9 +28,7 @@ from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
 
-_RELATIVE = re.compile(r"\d+\s*(ms|s|m|min|h|d)")
 _MOST_NOTES = 3
-_TIME = "a time such as 2026-01-31T10:00, with or without an offset (none: UTC), 'now', or a duration before now (24h)"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,7 +40,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             "Reports on stored events: outcomes, uptime, downtime with its cause, failures by root cause, commits over"
             " an SLA, watermarks, overdue work, enrichments. Events that occur in several sources count once."
         ),
-        epilog="Exit codes: 0; 1 for an error, and with --fail-on-sla if a commit is over the SLA; 2 for wrong usage.",
+        epilog="Exit codes: 0; 1 for an error, and with --fail-on-sla if a commit is over the SLA; 2 for wrong usage;"
+        " 3 with --fail-on now if anything is wrong now.",
     )
     parser.add_argument(
         "sources",
@@ -55,7 +53,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         parser,
         "a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
-    parser.add_argument("--since", metavar="TIME", help=f"start of the period: {_TIME}")
+    parser.add_argument("--since", metavar="TIME", help=f"start of the period: {TIME}")
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
     parser.add_argument(
         "--app", metavar="NAME", action="append", default=[], help="name, pattern or id of an application (repeatable)"
@@ -67,6 +65,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--sla", type=parsed(positive_duration), metavar="TIME", help="longest duration of a commit, for example 30s"
     )
     parser.add_argument("--fail-on-sla", action="store_true", help="exit with 1 if a commit took longer than --sla")
+    parser.add_argument(
+        "--fail-on", choices=["now"], metavar="WHAT", help="exit with 3 if anything is wrong now, for cron and CI"
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
     output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")
@@ -84,6 +85,8 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--fail-on-sla needs --sla TIME")
     if chosen.serve and chosen.fail_on_sla:
         raise UsageError("--fail-on-sla cannot be combined with --serve")
+    if chosen.serve and chosen.fail_on:
+        raise UsageError("--fail-on cannot be combined with --serve")
     if chosen.html is not None and os.path.isdir(chosen.html):
         raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
     _options(chosen, _now())  # reject an invalid time before reading any event
@@ -101,6 +104,8 @@ def _run(chosen: argparse.Namespace) -> int:
     else:
         with writing():
             print_report(report, None if sys.stdout.isatty() else 1_000)
+    if chosen.fail_on == "now" and report.is_wrong:
+        return 3
     return 1 if chosen.fail_on_sla and report.violates_sla else 0
 
 
@@ -121,7 +126,10 @@ def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) 
 
 
 def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
-    since, until = _time("--since", chosen.since, now), _time("--until", chosen.until, now)
+    since, until = (
+        None if given is None else millis_of(name, given, now)
+        for name, given in (("--since", chosen.since), ("--until", chosen.until))
+    )
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     sla_ms = None if chosen.sla is None else round(chosen.sla * 1000)
@@ -130,27 +138,6 @@ def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _time(option: str, given: str | None, now: int) -> int | None:
-    """Return a time in milliseconds.
-
-    Raises:
-        UsageError: the argument is not a valid time.
-    """
-    if given is None:
-        return None
-    if given == "now":
-        return now
-    try:
-        if _RELATIVE.fullmatch(given):
-            return max(0, now - round(positive_duration.parse(given) * 1000))
-        # Python 3.10 does not accept the suffix Z.
-        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-        return round(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{option}: given {given!r}, expected {_TIME}") from None
 
 
 def _write(path: Path, text: str) -> None:

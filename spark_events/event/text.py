@@ -81,6 +81,18 @@ def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
         return str(millis)
 
 
+def utc(millis: int, time_format: str = "%Y-%m-%d %H:%M:%SZ") -> str:
+    """Format milliseconds since the epoch in UTC; return the number if the year is out of range.
+
+    >>> utc(1_769_853_620_000)
+    '2026-01-31 10:00:20Z'
+    """
+    try:
+        return (_EPOCH + timedelta(milliseconds=millis)).strftime(time_format)
+    except OverflowError:
+        return str(millis)
+
+
 def rfc3339(millis: int) -> str:
     """Format milliseconds since the epoch in UTC; a time after the year 9999 becomes the last moment of 9999."""
     try:

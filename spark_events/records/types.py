@@ -132,7 +132,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
     main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
     application's setting keys. ``links`` contains URLs and the run that submitted the application, under the names in
-    :data:`LINKS`.
+    :data:`LINKS`. ``settings`` contains Spark's own settings, redacted.
     """
 
     app_id: str | None
@@ -147,6 +147,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     py_files: list[str] = []
     namespaces: list[str] = []
     links: dict[str, str] = {}
+    settings: dict[str, str] = {}
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):

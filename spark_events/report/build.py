@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_events.errors import SparkEventsError
 from spark_events.event.heartbeat import HEARTBEAT
@@ -13,15 +13,34 @@ from spark_events.event.text import plain
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import idle_times, overdue_work
-from spark_events.report.model import EventReport, IdleTime, Overdue, RunSummary, SourceSummary, SubjectReport
+from spark_events.report.model import (
+    EventReport,
+    Finding,
+    IdleTime,
+    Overdue,
+    ProblemCard,
+    RunSummary,
+    SourceSummary,
+    StaleSource,
+    SubjectReport,
+)
 from spark_events.report.numbers import Numbers, numbers_of
+from spark_events.report.problems import problems_of, stale_sources
 from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, uptime
 from spark_events.report.table import EventTable
+from spark_events.report.wording import counted, span
 
 _DAY = 86_400_000
+#: A time before 2000 comes from a clock that was not set; it does not begin the period.
+_YEAR_2000 = 946_684_800_000
 #: Tolerance for clocks of other machines that are ahead, in milliseconds.
 _TOLERANCE = 300_000
 _MOST_RUNS = 1_000
+#: Applications whose events come only from stale sources, with the time of the newest event of these sources.
+_STALE_APPLICATIONS = """
+SELECT app, max(newest_ts_millis) FROM (SELECT DISTINCT app, source_number AS source FROM event)
+JOIN spark_events_sources USING (source) GROUP BY app HAVING bool_and(is_stale)
+"""
 _MOST_NAMES = 10
 
 
@@ -68,15 +87,21 @@ def build(
     """
     duplicates = table.remove_duplicates()
     ahead = _date_back(table, now)
+    at = _choose_period(table, options, now)
+    table.compute_sources(at)
+    newest = int(table.run("SELECT max(ts) FROM event")[0][0])
     _choose(table, options)
-    since, until, until_is, newest = _period(table, options, now)
+    since, until, until_is = _period(table, options, now)
+    table.compute(at)
     table.run(f"CREATE OR REPLACE VIEW period AS SELECT * FROM event WHERE ts BETWEEN {since} AND {until}")
     runs = {
         subject: some
         for subject, some in runs_of(table).items()
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
-    uptimes = {subject: uptime(some, since, until) for subject, some in runs.items()}
+    problems = problems_of(table, at, plain(sources[0].source) if sources else "SOURCE")
+    quiet = _quiet_since(table, runs, problems)
+    uptimes = {subject: uptime(some, since, min(until, quiet.get(subject, until))) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
     ends = {run.key: run.end for some in runs.values() for run in some}
     idle, idle_lanes = idle_times(table, ends, since, until)
@@ -87,11 +112,14 @@ def build(
     subjects = [
         _subject(
             *(some, numbers, uptimes[subject], since, until),
-            *(idle.get(subject, ()), overdue.get(subject, ()), dropped[subject]),
+            *(idle.get(subject, ()), overdue.get(subject, ()), dropped[subject], subject in quiet),
         )
         for subject, some in runs.items()
     ]
     subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
+    found = findings(subjects, numbers, runs, problems, options.sla_ms)
+    stale = stale_sources(table, [plain(one.source) for one in sources])
+    is_wrong = any(one.now and one.level != "note" for one in found) or any(one.running for one in stale)
     return EventReport(
         generated=now,
         since=since,
@@ -103,16 +131,22 @@ def build(
         duplicates=duplicates,
         damaged_lines=table.damaged,
         sources=tuple(dataclasses.replace(one, source=plain(one.source)) for one in sources),
-        findings=findings(subjects, numbers, runs, until, options.sla_ms),
+        findings=found,
         notes=(*map(plain, notes), *notes_on(runs, subjects, ahead)),
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
         failure_count=sum(group.count for group in numbers.groups),
         lost=numbers.lost,
+        at=at,
+        newest_age_ms=max(0, at - newest),
+        problems=problems,
+        stale=stale,
+        is_wrong=is_wrong,
+        status=_status(problems, found, stale, max(0, at - newest), subjects),
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
-        drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, since, until) if draw else None,
+        drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, quiet, since, until) if draw else None,
     )
 
 
@@ -131,12 +165,19 @@ def _date_back(table: EventTable, now: int) -> int:
     return max(0, (newest or 0) - now)
 
 
-def _choose(table: EventTable, options: ReportOptions) -> None:
+def _choose_period(table: EventTable, options: ReportOptions, now: int) -> int:
+    """Delete the events after the period; return the time at which a problem is current."""
+    newest = table.run("SELECT max(ts) FROM event")[0][0]
     if options.until is not None:
         table.run(f"DELETE FROM event WHERE ts > {options.until}")
     if not table.count():
         period = options.since is not None or options.until is not None
         raise SparkEventsError("no event in this period" if period else "no event in the sources")
+    latest = max(now, int(newest))
+    return latest if options.until is None else min(options.until, latest)
+
+
+def _choose(table: EventTable, options: ReportOptions) -> None:
     if options.applications:
         chosen = _matching(table, "--app", "app", "app_id", options.applications)
         table.run("DELETE FROM event WHERE NOT coalesce(list_contains(?, app), false)", chosen)
@@ -166,8 +207,9 @@ def _matching(table: EventTable, option: str, name: str, identity: str, patterns
     return sorted(chosen)
 
 
-def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, int, str, int]:
-    oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
+def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, int, str]:
+    real = f"coalesce(min(ts) FILTER (ts >= {_YEAR_2000}), min(ts))"
+    oldest, newest = table.run(f"SELECT {real}, max(ts) FROM event")[0]
     if options.until is not None and options.until <= max(now, newest):
         until, until_is = options.until, "given"
     elif newest <= now and (now <= newest + _DAY or options.until is not None):
@@ -177,7 +219,43 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     since = oldest if options.since is None else options.since
     if since > until:
         raise SparkEventsError("no event in this period")
-    return since, until, until_is, newest
+    return since, until, until_is
+
+
+def _quiet_since(
+    table: EventTable, runs: Mapping[str, list[SubjectRun]], problems: Sequence[ProblemCard]
+) -> dict[str, int]:
+    """Return the time since which nothing is known of an application or query that has not ended."""
+    silent = {subject: one.since for one in problems if one.kind == "silent" for subject in one.subjects}
+    stale: dict[str, int] = dict(table.run(_STALE_APPLICATIONS))
+    found = {}
+    for subject, some in runs.items():
+        last = latest(some)
+        times = [silent.get(subject), silent.get(f"a:{last.key[0]}"), stale.get(last.key[0])]
+        if last.end is None and (known := [time for time in times if time is not None]):
+            found[subject] = min(known)
+    return found
+
+
+def _status(
+    problems: Sequence[ProblemCard],
+    found: Sequence[Finding],
+    stale: Sequence[StaleSource],
+    age: int,
+    subjects: Sequence[SubjectReport],
+) -> str:
+    applications = [one for one in subjects if one.kind == "application"]
+    newest = f"newest event {span(age)} ago, of {counted(len(applications), 'application')}"
+    warnings = sum(one.now and one.level != "note" for one in found) - len(problems)
+    if problems:
+        more = f" and {counted(warnings, 'warning')}" if warnings else ""
+        return f"{counted(len(problems), 'problem')}{more} now; {newest}."
+    if warnings:
+        return f"{counted(warnings, 'warning')} now; {newest}."
+    if running := sum(one.running for one in stale):
+        open_now = counted(running, "application has", "applications have")
+        return f"Unknown: no event for more than 15 min, although {open_now} not ended; {newest}."
+    return f"OK: nothing is wrong now; {newest}."
 
 
 def _subject(
@@ -189,6 +267,7 @@ def _subject(
     idle: tuple[IdleTime, ...],
     overdue: tuple[Overdue, ...],
     dropped: int,
+    is_quiet: bool,
 ) -> SubjectReport:
     last = latest(runs)
     key = last.subject
@@ -203,11 +282,12 @@ def _subject(
         id=key[2:] if kind == "query" else last.key[1],
         name=last.name,
         application=last.key[0],
-        outcome=last.status,
+        outcome="SILENT" if is_quiet else last.status,
         is_long_running=is_long_running,
         uptime_ms=up,
         downtime_ms=down,
-        uptime_percent=100 * up / (up + down) if is_long_running and up + down else None,
+        # A percentage says something only after a restart.
+        uptime_percent=100 * up / (up + down) if is_long_running and len(inside) > 1 and up + down else None,
         restarts=sum(run.start >= since for run in runs[1:]),
         runs=tuple(_summary(run) for run in inside[-_MOST_RUNS:]),
         run_count=len(inside),

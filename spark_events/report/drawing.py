@@ -18,7 +18,7 @@ _LEAST_SEGMENTS = 8
 
 _RUN_STATES = {"FAILED": "failed", "LOST": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 #: States from worst to best. If a bucket has several states, the chart shows the worst.
-_WORST = ("down", "failed", "overdue", "unknown", "idle", "cancelled")
+_WORST = ("down", "failed", "overdue", "no data", "unknown", "idle", "cancelled")
 
 # The rate is the number of rows in a bucket, divided by the sum of the times since each preceding commit. Dividing by
 # the width of the bucket would produce a sawtooth curve if buckets are not much longer than batches.
@@ -50,6 +50,7 @@ def drawing_of(
     runs: Mapping[str, list[SubjectRun]],
     idle_intervals: Sequence[IdleInterval],
     groups: Sequence[FailureGroup],
+    quiet: Mapping[str, int],
     since: int,
     until: int,
 ) -> Drawing:
@@ -65,7 +66,9 @@ def drawing_of(
         for work in subject.overdue:
             end = until if work.end is None else work.end
             overlays[subject.key].append((work.start, end, "overdue", f"{work.what} overdue"))
-    lines = {one.key: _line(one, runs[one.key], until) for one in subjects if one.key in shown}
+    lines = {one.key: _line(one, runs[one.key], quiet.get(one.key), until) for one in subjects if one.key in shown}
+    for key, some in overlays.items():
+        overlays[key] = _while_running(some, lines[key])
     # Lanes with many segments receive the points that lanes with few segments do not need.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
@@ -78,20 +81,35 @@ def drawing_of(
     )[:_MOST_SERIES]
     buckets = min(_MOST_BUCKETS, _BUCKETS // max(1, len(drawn)))
     width = max(1, -(-(until - since + 1) // buckets))
+    markers, marker_ms = _markers(table, groups, since, until)
     return Drawing(
         lanes=lanes,
         series=_series(table, [one.key for one in drawn], since, width),
         executors=_executors(table, runs, since, until),
         bucket_ms=width,
-        markers=_markers(table, groups, since, until),
+        markers=markers,
+        marker_ms=marker_ms,
     )
 
 
-def _line(subject: SubjectReport, runs: Sequence[SubjectRun], until: int) -> list[Segment]:
+def _while_running(overlays: list[Segment], line: list[Segment]) -> list[Segment]:
+    """Cut overlays to the times in which the application or query ran: a lane has one state at a time."""
+    ran = [(start, end) for start, end, state, _ in line if state == "running"]
+    return [
+        (max(start, first), min(end, last), state, text)
+        for start, end, state, text in overlays
+        for first, last in ran
+        if start < last and end > first
+    ]
+
+
+def _line(subject: SubjectReport, runs: Sequence[SubjectRun], quiet: int | None, until: int) -> list[Segment]:
     """Return an application's or query's runs and downtimes as segments of its lane."""
     segments = []
     for run in runs:
-        end = until if run.end is None else run.end
+        if run.end is None and quiet is not None:
+            segments.append((max(run.start, quiet), max(until, quiet), "no data", "no event reports what happened"))
+        end = run.end if run.end is not None else until if quiet is None else max(run.start, min(quiet, until))
         ended = "finished" if run.end is not None else "running"
         state = "running" if subject.is_long_running else _RUN_STATES.get(run.status, ended)
         name = run.key[3] or run.key[1]
@@ -135,8 +153,13 @@ def _series(table: EventTable, queries: list[str], since: int, width: int) -> di
     return {query: tuple(points) for query, points in found.items()}
 
 
-def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, until: int) -> tuple[Marker, ...]:
-    """Return the failures, grouped into the allowed number of buckets; the sum of the counts stays exact."""
+def _markers(
+    table: EventTable, groups: Sequence[FailureGroup], since: int, until: int
+) -> tuple[tuple[Marker, ...], int]:
+    """Return the failures, grouped into the allowed number of buckets, and the width of a bucket if it is wide.
+
+    The sum of the counts stays exact.
+    """
     indexes = {group.key: index for index, group in enumerate(groups)}
     merged: dict[tuple[str, int, int], Marker] = {}
     for buckets in (_MOST_BUCKETS, 100, 25, 5, 1):
@@ -148,7 +171,7 @@ def _markers(table: EventTable, groups: Sequence[FailureGroup], since: int, unti
             merged[place] = Marker(*place[:2], min(first, old.first), max(last, old.last), count + old.count)
         if len(merged) <= _MARKERS:
             break
-    return tuple(merged.values())
+    return tuple(merged.values()), 0 if buckets == _MOST_BUCKETS else width
 
 
 def _executors(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from spark_events.report.model import Finding, SubjectReport
+from spark_events.report.model import Finding, ProblemCard, SubjectReport
 from spark_events.report.numbers import Numbers
 from spark_events.report.runs import RunKey, SubjectRun, latest, overlapping
 from spark_events.report.table import NO_APPLICATION
 from spark_events.report.wording import counted, shortened, span, when
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
-#: Number of missing heartbeats after which an application counts as silent.
-_SILENT_INTERVALS = 3
 #: Minimum number of restarts in the period that counts as a crash loop of a query or application.
 _MANY_RESTARTS = 3
 _MOST_NAMES = 5
@@ -27,15 +25,15 @@ def findings(
     subjects: Sequence[SubjectReport],
     numbers: Numbers,
     runs: Mapping[str, list[SubjectRun]],
-    until: int,
+    problems: Sequence[ProblemCard],
     sla_ms: int | None,
 ) -> tuple[Finding, ...]:
     """Return the problems: current problems first, then past problems, each sorted by severity."""
-    found: list[Finding] = []
+    found = [Finding(one.level, True, sentence(one), one.subject) for one in problems]
     for subject in subjects:
-        found += _of_subject(subject, latest(runs[subject.key]), until, sla_ms)
+        found += _of_subject(subject, sla_ms)
     found += _of_stages(numbers)
-    found += _of_reporters(numbers, runs)
+    found += _of_reporters(numbers, runs, {one.application for one in problems if one.kind == "breaker"})
     for lost in numbers.lost:
         what = counted(lost.count, "record or event", "records or events")
         text = f"{what} of '{lost.application}' lost ({lost.where}: {lost.reason}); its numbers may be too low."
@@ -43,7 +41,16 @@ def findings(
     return tuple(sorted(found, key=lambda one: (not one.now, _ORDER[one.level])))
 
 
-def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Iterator[Finding]:
+def sentence(problem: ProblemCard) -> str:
+    """Return a card as one sentence."""
+    cause = f": {shortened(problem.cause)}" if problem.cause else ""
+    place = f" (at {shortened(problem.location)})" if problem.location else ""
+    return f"{problem.title}{cause}{place}."
+
+
+def _of_reporters(
+    numbers: Numbers, runs: Mapping[str, list[SubjectRun]], with_card: Collection[str]
+) -> Iterator[Finding]:
     """Yield the problems of reporters in active runs and, if no run is active, in the latest run."""
     ends: dict[RunKey, int | None] = {}
     for key, some in runs.items():
@@ -56,6 +63,8 @@ def _of_reporters(numbers: Numbers, runs: Mapping[str, list[SubjectRun]]) -> Ite
         if reporter in seen or (trouble.run not in ends and trouble.application != NO_APPLICATION):
             continue
         seen.add(reporter)
+        if ends.get(trouble.run) is None and trouble.status == "open" and trouble.application in with_card:
+            continue
         if ends.get(trouble.run) is None:
             text = f"{reporter} has been {trouble.status} since {when(trouble.since)}"
         else:
@@ -76,20 +85,13 @@ def _of_stages(numbers: Numbers) -> Iterator[Finding]:
         yield Finding("warning", False, text, f"a:{application}")
 
 
-def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int | None) -> Iterator[Finding]:
+def _of_subject(subject: SubjectReport, sla_ms: int | None) -> Iterator[Finding]:
     """Yield the problems of an application or query; each text begins with its name."""
     name = title(subject)
 
     def finding(level: str, text: str, *, now: bool) -> Finding:
         return Finding(level, now, f"{name}{text}", subject.key)
 
-    if (last := _of_last_run(subject, run, until)) is not None:
-        yield finding(*last, now=True)
-    for work in subject.overdue:
-        if work.end is None:
-            limit = "" if work.limit_ms is None else f" (limit {span(work.limit_ms)})"
-            place = "" if work.place is None else f", at {work.place}"
-            yield finding("error", f": {work.what} has been overdue since {when(work.start)}{limit}{place}.", now=True)
     for idle in subject.idle:
         if idle.ongoing_since is not None and idle.held_back_by:
             text = f": {idle.held_back_by} has held back the watermark since {when(idle.ongoing_since)}."
@@ -113,22 +115,6 @@ def _of_subject(subject: SubjectReport, run: SubjectRun, until: int, sla_ms: int
         kinds = ", ".join(f"{count:,} {loss}" for loss, count in subject.executors_lost)
         total = sum(count for _, count in subject.executors_lost)
         yield finding("warning", f" lost {counted(total, 'executor')}: {kinds}.", now=False)
-
-
-def _of_last_run(subject: SubjectReport, run: SubjectRun, until: int) -> tuple[str, str] | None:
-    """Return level and text of the last run's problem, or None."""
-    cause = f": {run.cause}" if run.cause else ""
-    if run.is_bad and run.end is not None:
-        if subject.is_long_running:
-            down = f" has been down since {when(run.end)} ({span(max(0, until - run.end))}); its last run is"
-            return "error", f"{down} {run.status}{cause}."
-        return "error", f": its last run has been {run.status} since {when(run.end)}{cause}."
-    if run.end is None and run.heartbeat_ms and until - run.last > _SILENT_INTERVALS * run.heartbeat_ms:
-        silent = f"no event since {when(run.last)}, although the application sends a heartbeat every"
-        return "error", f" may be lost: {silent} {span(run.heartbeat_ms)}."
-    if subject.kind == "application" and run.status == "ENDED" and run.last_failure:
-        return "warning", f" ended with an unknown outcome after a failure: {shortened(run.last_failure)}."
-    return None
 
 
 def notes_on(runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], ahead: int) -> list[str]:

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from spark_events.report.model import IdleTime, Overdue
+from spark_events.report.numbers import QUERY
 from spark_events.report.runs import RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened
 
-_IDLE = """
+_IDLE = f"""
 SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), coalesce(run_id, ''),
-  'q:' || coalesce(query_id, query_name, '?'), watermark_subject, source_index, source, partition, status, ts,
+  coalesce({QUERY}, 'q:?'), watermark_subject, source_index, source, partition, status, ts,
   idle_since, held_back_by
 FROM event WHERE name = 'WatermarkStatusChangeEvent' ORDER BY ts, sequence
 """
-_OVERDUE = """
+_OVERDUE = f"""
 SELECT app, coalesce(app_id, ''), coalesce(attempt, ''), CASE WHEN query_id IS NOT NULL THEN coalesce(run_id, '') END,
-  coalesce('q:' || query_id, 'a:' || app), overdue_subject, rule, job_id, stage_id, batch_id, overdue_source, topic,
+  coalesce({QUERY}, 'a:' || app), overdue_subject, rule, job_id, stage_id, batch_id, overdue_source, topic,
   status, ts, limit_ms, elapsed_ms, deadline_location, place
 FROM event WHERE name = 'DeadlineStatusChangeEvent' ORDER BY ts, sequence
 """

@@ -38,6 +38,82 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """Link of a card, such as the runbook."""
+
+    name: str
+    url: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProblemCard:
+    """What is wrong now, as a card.
+
+    Attributes:
+        id: identifies the card in the page's address, the same in every report.
+        kind: ``failure``, ``ended``, ``silent``, ``crash-loop``, ``overdue`` or ``breaker``.
+        level: ``error`` or ``warning``.
+        entity: ``application`` or ``query``.
+        subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
+        title: a sentence that says what is wrong, since when and for how long.
+        times: number of incidents with this key in the period, this one included.
+        alarms: number of alarms of this incident.
+        retry_useful: whether a rerun may help; None if unknown.
+        committed_batch: last committed batch of the query.
+        failed_batch: the batch that failed.
+        command: command that shows more.
+        text: the card as text.
+    """
+
+    id: str
+    incident_key: str | None
+    kind: str
+    level: str
+    entity: str
+    subject: str
+    subjects: tuple[str, ...]
+    name: str
+    application: str
+    app_id: str | None
+    title: str
+    since: int
+    last: int
+    duration_ms: int
+    times: int
+    alarms: int
+    cause: str | None
+    error_type: str | None
+    failure_class: str | None
+    retry_useful: bool | None
+    location: str | None
+    committed_batch: int | None
+    committed_at: int | None
+    committed_offsets: str | None
+    failed_batch: int | None
+    application_ended: bool
+    environment: str | None
+    tags: dict[str, str]
+    host: str | None
+    links: tuple[Link, ...]
+    command: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StaleSource:
+    """Source whose newest event is older than 15 minutes.
+
+    Attributes:
+        running: number of its applications that have not ended, as far as the events show.
+    """
+
+    source: str
+    newest: int
+    age_ms: int
+    running: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run of an application or query, clipped to the period.
 
@@ -173,7 +249,7 @@ class SubjectReport:
     Attributes:
         key: identifies the application or query in the report.
         kind: ``application`` or ``query``.
-        outcome: status of the last run.
+        outcome: status of the last run; SILENT if it has not ended, but is silent, or its source is stale.
         failures: index in the report's ``failures`` and number of failures, for each cause.
         downtime_count: number of downtimes; like ``run_count``, ``overdue_count`` and ``idle_count``, exact even if the
             page omits entries of the list.
@@ -276,7 +352,7 @@ class Lost:
 
 
 #: Part of a lane: start, end, state and explanation. The states are ``running``, ``finished``, ``cancelled``,
-#: ``unknown``, ``failed``, ``down``, ``idle`` and ``overdue``.
+#: ``unknown``, ``failed``, ``down``, ``idle``, ``overdue`` and ``no data``.
 Segment: TypeAlias = tuple[int, int, str, str]
 #: One point of a query's charts: start of the bucket, commits, min, median and max duration, rows/s, highest lag.
 Point: TypeAlias = tuple[int, int, float | None, float | None, float | None, float | None, int | None]
@@ -307,6 +383,7 @@ class Drawing:
         executors: numbers of executors by application.
         bucket_ms: width of a bucket of ``series``.
         markers: failures; the sum of their counts is the number of failures.
+        marker_ms: if there are more than a thousand markers, width of the buckets whose failures share one; else 0.
     """
 
     lanes: dict[str, tuple[Segment, ...]]
@@ -314,6 +391,7 @@ class Drawing:
     executors: dict[str, tuple[Step, ...]]
     bucket_ms: int
     markers: tuple[Marker, ...]
+    marker_ms: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -322,6 +400,13 @@ class EventReport:
 
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.
+        at: time at which a problem is current: now, or the given end of the period.
+        newest_age_ms: time between the newest event and ``at``.
+        problems: what is wrong now, worst first.
+        is_wrong: whether anything is wrong now: a problem, a current finding, or a stale source whose applications have
+            not ended.
+        status: one sentence; it begins with ``OK`` only if nothing is wrong.
+        stale: sources whose newest event is older than 15 minutes.
         findings: the problems, in the order of severity.
         slow_stages: stage attempts with a problem, in the order of the lost time.
         notes: notes on the data: gaps, clocks, damage.
@@ -345,6 +430,12 @@ class EventReport:
     failures: tuple[FailureGroup, ...]
     failure_count: int
     lost: tuple[Lost, ...]
+    at: int = 0
+    newest_age_ms: int = 0
+    problems: tuple[ProblemCard, ...] = ()
+    stale: tuple[StaleSource, ...] = ()
+    is_wrong: bool = False
+    status: str = ""
     slow_stages: tuple[SlowStage, ...] = ()
     slow_stage_count: int = 0
     drawing: Drawing | None = None

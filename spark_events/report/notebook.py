@@ -34,7 +34,7 @@ class InlineReport:
 
     def __repr__(self) -> str:
         wrong = "\n".join(finding.text for finding in self.model.findings if finding.now)
-        return f"<InlineReport of {self.model.events:,} events>\n{wrong or 'Nothing is wrong.'}"
+        return f"<InlineReport of {self.model.events:,} events>\n{wrong or self.model.status}"
 
     def _repr_html_(self) -> str:
         """Return the page in a frame that cannot access the notebook."""

@@ -28,7 +28,7 @@ _MOST_STAGES = 1_000
 _MOST_STACK = 16_384
 _MOST_SUBJECTS = 50
 
-QUERY = "'q:' || coalesce(query_id, query_name)"
+QUERY = "'q:' || app || '/' || coalesce(query_name, query_id)"
 DURATION = "(trigger_ms / greatest(coalesce(batches, 1), 1))"
 #: Lag of the watermark. A watermark of 0 (1970) means that the query has not read a row yet; such a watermark has no
 #: lag.
@@ -53,8 +53,8 @@ SELECT {QUERY} AS subject, arg_max({LAG}, (ts, sequence)) FILTER (({LAG}) IS NOT
   coalesce(sum(late_rows), 0) AS rows_dropped_late
 FROM period WHERE watermark IS NOT NULL AND coalesce(query_id, query_name) IS NOT NULL GROUP BY subject
 """
-_ENRICHMENT = """
-SELECT coalesce('q:' || query_id, 'a:' || app) AS subject, coalesce("function", '?') AS function, count(*) AS batches,
+_ENRICHMENT = f"""
+SELECT coalesce({QUERY}, 'a:' || app) AS subject, coalesce("function", '?') AS function, count(*) AS batches,
   count(*) FILTER (outcome = 'failed') AS failed_batches, coalesce(sum(calls), 0) AS calls,
   coalesce(sum(attempts), 0) AS attempts, coalesce(sum(retries), 0) AS retries, coalesce(sum(timeouts), 0) AS timeouts,
   coalesce(sum(unanswered), 0) AS unanswered_rows, max(p99_ms) AS p99_ms

@@ -1,12 +1,4 @@
-"""Runs of applications and queries: outcomes, uptime, downtime.
-
-- A query's run ends at the latest when its application ends.
-- If no event reports that a run ended, but another run of the same application or query started after the last event of
-  this run, this run is UNKNOWN and ends with its last event. Otherwise the run is still active.
-- Time after a run that failed, was lost, or is UNKNOWN is downtime until another run starts. Time after an orderly
-  termination is neither uptime nor downtime.
-- Runs of one application or query may overlap: uptime is the time in which at least one run is active.
-"""
+"""Runs of applications and queries, read from the table ``spark_events_runs``: outcomes, uptime, downtime."""
 
 from __future__ import annotations
 
@@ -15,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from spark_events.report.model import Downtime
-from spark_events.report.table import NO_APPLICATION, EventTable
+from spark_events.report.table import EventTable
 from spark_events.report.wording import shortened
 
 BAD = frozenset({"FAILED", "LOST", "UNKNOWN"})
@@ -43,9 +35,8 @@ class SubjectRun:
 
     Attributes:
         subject: key of the application or query.
-        heartbeat_ms: interval of the run's heartbeats; None if there are none.
-        last_failure: root cause of the last alarm in the run of an application; None if a recovery followed. Failures
-            that the program survived are no alarms.
+        up: beginning and end of the time in which no other run was active yet.
+        down: beginning and end of the downtime after the run; equal without downtime.
     """
 
     key: RunKey
@@ -56,11 +47,11 @@ class SubjectRun:
     status: str
     start_known: bool
     last: int
-    heartbeat_ms: int | None
     has_queries: bool
+    up: tuple[int, int]
+    down: tuple[int, int]
     cause: str | None = None
     ends_before_start: bool = False
-    last_failure: str | None = None
 
     @property
     def is_bad(self) -> bool:
@@ -68,78 +59,43 @@ class SubjectRun:
         return self.status in BAD
 
 
-_STATUS = "name = 'JobStatusChangeEvent' AND entity = '{entity}'"
-#: A failure that opens an incident; events without a role are not from this version.
-_ALARM = "(name = 'JobFailureEvent' AND coalesce(role, 'alarm') = 'alarm' AND coalesce(will_retry, '') <> 'true')"
-_RUNS = """
-SELECT key, subject, coalesce(nullif(name, ''), substr(subject, 3)) AS name, coalesce(started, first) AS start,
-  CASE WHEN ended IS NOT NULL THEN greatest(coalesce(started, first), ended) END AS "end",
-  coalesce(status, 'RUNNING') AS status, started IS NOT NULL AS start_known, last, heartbeat_ms, has_queries,
-  coalesce(cause || ' (at ' || location || ')', cause, end_reason) AS cause,
-  CASE WHEN last_role = 'alarm' THEN last_alarm END AS last_failure,
-  coalesce(ended < started, false) AS ends_before_start
-FROM (
-  SELECT [app, coalesce(app_id, ''), coalesce(attempt, ''), {run}] AS key, {subject} AS subject, max({name}) AS name,
-    min(ts) FILTER ({status} AND status = 'RUNNING') AS started,
-    max(ts) FILTER ({status} AND status <> 'RUNNING') AS ended,
-    arg_max(status, (status <> 'ENDED', ts, sequence)) FILTER ({status} AND status <> 'RUNNING') AS status,
-    min(ts) AS first, max(ts) AS last, max(heartbeat_ms) AS heartbeat_ms, bool_or(query_id IS NOT NULL) AS has_queries,
-    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS cause,
-    arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS location,
-    arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN') AS end_reason,
-    arg_max({cause}, (ts, sequence)) FILTER ({alarm}) AS last_alarm,
-    arg_max(coalesce(role, 'alarm'), (ts, sequence)) FILTER (role = 'recovery' OR {alarm}) AS last_role
-  FROM event WHERE {condition} GROUP BY 1, 2
-) ORDER BY started, first
+_RUNS = f"""
+WITH failed AS (
+  SELECT entity, coalesce(app_id, app) AS app_id, coalesce(attempt, '') AS attempt, coalesce(run_id, '') AS run_id,
+    arg_max({CAUSE}, (ts, sequence)) AS cause, arg_max(location, (ts, sequence)) AS location
+  FROM event WHERE name = 'JobFailureEvent' AND entity IN ('application', 'query') GROUP BY 1, 2, 3, 4
+), reason AS (
+  SELECT coalesce(app_id, app) AS app_id, coalesce(attempt, '') AS attempt,
+    arg_max(end_reason, (ts, sequence)) AS end_reason
+  FROM event WHERE name = 'JobStatusChangeEvent' AND entity = 'application' AND end_reason <> 'UNKNOWN' GROUP BY 1, 2
+)
+SELECT [app_name, coalesce(run.app_id, ''), coalesce(app_attempt_id, ''),
+    CASE run.entity WHEN 'query' THEN coalesce(query_run_id, '') END] AS key,
+  CASE run.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || subject AS subject, name, started_ts_millis AS start,
+  ended_ts_millis AS "end", status, start_known, last_ts_millis AS last, is_long_running AS has_queries,
+  [up_from_ts_millis, up_until_ts_millis] AS up, [down_from_ts_millis, down_until_ts_millis] AS down,
+  coalesce(own.cause || ' (at ' || own.location || ')', own.cause,
+    CASE WHEN run.entity = 'application' OR status <> 'FINISHED' THEN
+      coalesce(of_application.cause || ' (at ' || of_application.location || ')', of_application.cause, end_reason) END,
+    CASE WHEN status = 'UNKNOWN' THEN 'the end of the run is missing' END) AS cause,
+  ends_before_start
+FROM spark_events_runs AS run
+LEFT JOIN failed AS own ON own.entity = run.entity AND own.app_id = run.app_id
+  AND own.attempt = coalesce(app_attempt_id, '') AND own.run_id = coalesce(query_run_id, '')
+LEFT JOIN failed AS of_application ON of_application.entity = 'application' AND of_application.app_id = run.app_id
+  AND of_application.attempt = coalesce(app_attempt_id, '') AND status IN ('FAILED', 'LOST')
+LEFT JOIN reason ON reason.app_id = run.app_id AND reason.attempt = coalesce(app_attempt_id, '')
+  AND run.entity = 'application'
+WHERE subject IS NOT NULL ORDER BY start, last
 """
 
 
 def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
     """Return the runs by application or query, oldest first."""
-    applications = _read(
-        table,
-        entity="application",
-        condition=f"(name <> 'TestEvent' AND app <> '{NO_APPLICATION}')",
-        run="NULL",
-        subject="'a:' || app",
-        name="app",
-    )
-    queries = _read(
-        table,
-        entity="query",
-        condition="coalesce(query_id, query_name) IS NOT NULL",
-        run="coalesce(run_id, '')",
-        subject="'q:' || coalesce(query_id, query_name)",
-        name="query_name",
-    )
-    of_applications = _settled(applications)
-    of_application = {run.key[:3]: run for run in applications}
-    for run in queries:
-        application = of_application.get(run.key[:3])
-        if application is not None and application.end is not None and run.end is None:
-            run.end, run.status = max(run.start, application.end), application.status
-            run.cause = run.cause or application.cause
-    return of_applications | _settled(queries)
-
-
-def _read(table: EventTable, *, entity: str, **parts: str) -> list[SubjectRun]:
-    status = _STATUS.format(entity=entity)
-    found = table.records(SubjectRun, _RUNS.format(entity=entity, status=status, cause=CAUSE, alarm=_ALARM, **parts))
-    for run in found:
-        run.cause = shortened(run.cause) or None
-    return found
-
-
-def _settled(runs: Sequence[SubjectRun]) -> dict[str, list[SubjectRun]]:
-    """Return the runs by subject, oldest first, and set the end of each run that was not reported as ended."""
     found: dict[str, list[SubjectRun]] = {}
-    for run in sorted(runs, key=lambda run: (run.start, run.last)):
+    for run in table.records(SubjectRun, _RUNS):
+        run.cause = shortened(run.cause) or None
         found.setdefault(run.subject, []).append(run)
-    for some in found.values():
-        for run in some:
-            if run.end is None and some[-1].start > run.last:
-                run.end, run.status = run.last, "UNKNOWN"
-                run.cause = run.cause or "the end of the run is missing"
     return found
 
 
@@ -150,34 +106,19 @@ def latest(runs: Iterable[SubjectRun]) -> SubjectRun:
 
 def uptime(runs: Iterable[SubjectRun], since: int, until: int) -> int:
     """Return how long at least one run was active in the period, in milliseconds."""
-    total, covered = 0, since
-    for run in runs:
-        start, end = max(run.start, covered), min(until if run.end is None else run.end, until)
-        if end > start:
-            total += end - start
-            covered = end
-    return total
+    return sum(max(0, min(run.up[1], until) - max(run.up[0], since)) for run in runs)
 
 
 def downtimes(runs: Sequence[SubjectRun], since: int, until: int) -> list[Downtime]:
-    """Return the downtimes, clipped to the period. The runs must be sorted by start."""
-    found = []
-    last: SubjectRun | None = None
-    covered = -1
+    """Return the downtimes, clipped to the period."""
+    last, found = latest(runs), []
     for run in runs:
-        if last is not None and last.is_bad and run.start > covered:
-            found.append(Downtime(covered, run.start, False, last.cause or last.status))
-        end = until if run.end is None else run.end
-        if last is None or end >= covered:
-            last, covered = run, end
-    if last is not None and last.is_bad and covered < until:
-        found.append(Downtime(covered, until, True, last.cause or last.status))
-    clipped = (
-        dataclasses.replace(down, start=max(down.start, since), end=min(down.end, until))
-        for down in found
-        if down.end > since and down.start < until
-    )
-    return list(clipped)
+        start, end = max(run.down[0], since), min(run.down[1], until)
+        if end > start:
+            # The run that lasted longest may have begun before this one.
+            failed = next((one for one in runs if one.end == run.down[0] and one.is_bad), run)
+            found.append(Downtime(start, end, last.is_bad and run.down[1] > until - 1, failed.cause or failed.status))
+    return found
 
 
 def overlapping(runs: Sequence[SubjectRun]) -> int:

@@ -207,7 +207,7 @@ class Reading:
     def _load(self, file: Path, compressed: bool, text: str, kind: str) -> None:
         damaged = self.table.damaged
         self.progress(text, None)
-        found = self.table.load(file, compressed, self.since)
+        found = self.table.load(file, compressed, self.since, len(self.summaries))
         if damaged := self.table.damaged - damaged:
             skipped = counted(damaged, "line that is not an event", "lines that are not events")
             self.notes.append(f"{text}: skipped {skipped}")

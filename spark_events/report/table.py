@@ -14,6 +14,7 @@ import msgspec
 
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.reporter import load_extra
+from spark_events.sql import definitions
 from spark_events.translate.summaries.problems import KINDS
 
 T = TypeVar("T")
@@ -31,6 +32,10 @@ _TEXTS = {
     "query_name": "spark.streaming.query.name",
     "entity": "spark.entity",
     "status": "spark.status.new",
+    "status_old": "spark.status.old",
+    "incident_id": "incident.id",
+    "incident_key": "incident.key",
+    "incident_role": "incident.role",
     "reason": "spark.status.reason",
     "end_reason": "spark.app.end_reason",
     "error_type": "error.type",
@@ -39,7 +44,6 @@ _TEXTS = {
     "location": "failure.location",
     "label": "failure.label.type",
     "will_retry": "failure.will_retry",
-    "role": "incident.role",
     "failure_class": "failure.class",
     "retry_useful": "failure.retry_useful",
     "message": "exception.message",
@@ -106,6 +110,14 @@ _FIELDS = (
     "name: 'VARCHAR', class_scope: 'VARCHAR', body: 'VARCHAR', severity: 'VARCHAR', observed_ts_millis: 'BIGINT',"
     " event_id: 'VARCHAR', sequence: 'BIGINT'"
 )
+#: Events whose attributes are kept whole, for cards and comparisons of runs.
+_DETAILED = (
+    "JobFailureEvent",
+    "JobStatusChangeEvent",
+    "DeadlineStatusChangeEvent",
+    "ReporterStatusChangeEvent",
+    "ApplicationSummaryEvent",
+)
 _LAST_MILLIS = 253_402_300_799_999  # the year 9999 is the last year that both Python and JavaScript support
 #: Names of events that begin or end a state. A report needs such events even from before its period.
 LASTING = (
@@ -128,6 +140,41 @@ def _columns() -> list[tuple[str, str, str]]:
     for name, key in _TIMES.items():
         columns.append((name, "BIGINT", f'epoch_ms(TRY_CAST(attributes."{key}" AS TIMESTAMP))'))
     return columns
+
+
+def _column(attribute: str) -> str:
+    """Return the column of ``spark_events`` with an attribute."""
+    known = {key: name for columns in (_TEXTS, _NUMBERS) for name, key in columns.items()}
+    return f'"{known[attribute]}"'
+
+
+#: The events, in the columns of the database reporter's table. A run whose start and end are missing, because its file
+#: was rotated, gets a row without a status.
+_SPARK_EVENTS = f"""
+CREATE OR REPLACE VIEW spark_events AS
+WITH row AS (
+  SELECT id AS event_id, sequence, ts AS observed_ts_millis, epoch_ms(ts) AS observed_at, name, body,
+    ['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'][severity] AS severity, 4 * severity - 3 AS severity_number,
+    attempt AS app_attempt_id, run_id AS query_run_id, rows_in AS input_rows, trigger_ms AS duration_ms,
+    app AS app_name, coalesce(app_id, app) AS app_id, source_number AS source,
+    * EXCLUDE (id, sequence, ts, name, body, severity, attempt, run_id, app_id, app_name, source_number)
+  FROM event WHERE name <> 'TestEvent'
+)
+SELECT * FROM row
+WHERE name <> 'JobStatusChangeEvent' OR entity <> 'application' OR app_name <> '{NO_APPLICATION}'
+UNION ALL BY NAME
+SELECT 'JobStatusChangeEvent' AS name, 'application' AS entity, app_name, app_id, app_attempt_id,
+  min(observed_ts_millis) AS observed_ts_millis, min(source) AS source
+FROM row WHERE app_name <> '{NO_APPLICATION}' GROUP BY app_name, app_id, app_attempt_id
+HAVING NOT bool_or(name = 'JobStatusChangeEvent' AND entity = 'application')
+UNION ALL BY NAME
+SELECT 'JobStatusChangeEvent' AS name, 'query' AS entity, app_name, app_id, app_attempt_id, query_run_id,
+  any_value(query_id) AS query_id, any_value(query_name) AS query_name, min(observed_ts_millis) AS observed_ts_millis,
+  min(source) AS source
+FROM row WHERE coalesce(query_id, query_name) IS NOT NULL
+GROUP BY app_name, app_id, app_attempt_id, query_run_id
+HAVING NOT bool_or(name = 'JobStatusChangeEvent' AND entity = 'query')
+"""
 
 
 class TemporaryFilesError(SparkEventsError):
@@ -170,8 +217,9 @@ class EventTable:
         columns = ", ".join(f'"{name}" {kind}' for name, kind, _ in _columns())
         self.run(
             "CREATE TABLE event (id UHUGEINT, ts BIGINT, sequence BIGINT, name VARCHAR, severity UTINYINT,"
-            f" body VARCHAR, {columns})"
+            f" body VARCHAR, {columns}, source_number INTEGER)"
         )
+        self.run("CREATE TABLE detail (id UHUGEINT, attributes JSON)")
         self._links = 0
         #: Number of lines that are not events.
         self.damaged = 0
@@ -212,13 +260,14 @@ class EventTable:
             f"cannot compute the report in {self.folder.parent}; set TMPDIR to use another folder: {first}"
         )
 
-    def load(self, file: Path, compressed: bool, since: int | None) -> int:
+    def load(self, file: Path, compressed: bool, since: int | None, source: int = 0) -> int:
         """Add the events of a file of JSON lines; return their number.
 
         Args:
             file: the file.
             compressed: whether the file is compressed with gzip.
             since: start of the report's period. Earlier events are kept only if the period needs them.
+            source: number of the source.
 
         Raises:
             OSError: the file cannot be read, or ends within a compressed block.
@@ -240,11 +289,19 @@ class EventTable:
             "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"
             " list_position(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'], severity),"
             " CASE WHEN name <> 'BatchCommitEvent' AND name <> 'HeartbeatEvent' THEN body END,"
-            f" {expressions} FROM read_json({quoted(str(link))}, format = 'newline_delimited', ignore_errors = true,"
-            f" columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}"
+            f" {expressions}, {source} FROM read_json({quoted(str(link))}, format = 'newline_delimited',"
+            f" ignore_errors = true, columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}"
+        )
+        names = ", ".join(f"'{name}'" for name in _DETAILED)
+        details = (
+            f"INSERT INTO detail SELECT md5_number(event_id), attributes FROM read_json({quoted(str(link))},"
+            " format = 'newline_delimited', ignore_errors = true,"
+            " columns = {event_id: 'VARCHAR', name: 'VARCHAR', attributes: 'JSON'})"
+            f" WHERE name IN ({names}) AND event_id IS NOT NULL"
         )
         try:
             self._connection.execute(statement)
+            self._connection.execute(details)
         except self._errors as error:
             if isinstance(error, self._limits[1]) or "No space left" in str(error):
                 raise self.full(error) from None
@@ -272,6 +329,16 @@ class EventTable:
                 self.run(f"DELETE FROM event WHERE {column} = '{unknown}' AND id IN ({known})")
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
         return repeated
+
+    def compute_sources(self, now: int) -> None:
+        """Compute the table of sources, from all events; ``now`` is the current time in milliseconds."""
+        self.run(_SPARK_EVENTS)
+        self.run(definitions.table("spark_events_sources", _column, now))
+
+    def compute(self, now: int) -> None:
+        """Compute the tables of runs, failures, incidents and current problems, from the events that remain."""
+        for name in ("spark_events_runs", "spark_events_failures", "spark_events_incidents", "spark_events_now"):
+            self.run(definitions.table(name, _column, now))
 
     def __enter__(self) -> EventTable:
         return self

@@ -7,14 +7,27 @@ from typing import Any
 
 from spark_events.event.text import on_one_line
 from spark_events.report.findings import title
-from spark_events.report.model import EventReport, SubjectReport
+from spark_events.report.model import Downtime, EventReport, SubjectReport
 from spark_events.report.page import MOST_SLOW
 from spark_events.report.wording import counted, percent, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_OUTCOMES = {"FAILED": "red", "LOST": "bold red", "UNKNOWN": "yellow", "CANCELLED": "yellow", "RUNNING": "green"}
+_OUTCOMES = {
+    "FAILED": "red",
+    "SILENT": "yellow",
+    "LOST": "bold red",
+    "UNKNOWN": "yellow",
+    "CANCELLED": "yellow",
+    "RUNNING": "green",
+}
 _COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
+#: Width from which tables have all columns, and width from which names are not cut, as in a file.
+_WIDE, _WIDEST = 120, 400
+#: Columns that a narrower terminal does not show.
+_ONLY_WIDE = ("Down", "Failed", "Restarts", "p50", "p99", "Over SLA", "Rows/s", "Idle core-h", "Core-h")
+#: Tolerance for the ends of a downtime of an application and of its queries, in milliseconds.
+_TOLERANCE = 60_000
 #: Maximum number of lines of a list in the terminal; --json and the page show more.
 _MOST = 20
 #: Maximum number of findings, of applications or queries in a table, and of applications and queries with details.
@@ -31,28 +44,38 @@ def print_report(report: EventReport, width: int | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=width, highlight=False, soft_wrap=width is None)
-    for style, line in lines(report):
+    console = Console(width=width, highlight=False)
+    for style, line in lines(report, console.width):
         if isinstance(line, str):
             console.print(Text(on_one_line(line), style=style))
         else:
             console.print(line)
 
 
-def lines(report: EventReport) -> Iterator[tuple[str, Any]]:
-    """Yield styled lines and tables."""
+def lines(report: EventReport, width: int) -> Iterator[tuple[str, Any]]:
+    """Yield styled lines and tables; in a terminal of less than 120 columns, the tables have fewer columns."""
     ends = {"given": "", "now": " (now)", "newest event": " (the newest event)"}[report.until_is]
     yield "bold", f"{when(report.since)} to {when(report.until)} UTC{ends}, {counted(report.events, 'event')}"
     yield "", ""
-    if not report.findings:
-        yield "green", "Nothing is wrong."
-    for finding in report.findings[:_MOST_SUBJECTS]:
+    yield "bold red" if report.is_wrong else "green", report.status
+    for stale in report.stale:
+        yield "yellow", f"! {stale.source}: no event since {when(stale.newest)} ({span(stale.age_ms)})"
+    for problem in report.problems[:_MOST]:
+        yield "", ""
+        headline, *details = problem.text.split("\n")
+        yield _STYLES[problem.level], f"! {headline}"
+        yield from (("", line) for line in details)
+    yield from (("", line) for line in _more(len(report.problems), "problem"))
+    others = report.findings[len(report.problems) :]
+    for number, finding in enumerate(others[:_MOST_SUBJECTS]):
+        if number == 0:
+            yield "", ""
         yield _STYLES[finding.level], f"{'!' if finding.now else '-'} {finding.text}"
-    yield from (("", line) for line in _more(len(report.findings), most=_MOST_SUBJECTS))
+    yield from (("", line) for line in _more(len(others), most=_MOST_SUBJECTS))
     for kind, subjects in (("Application", report.applications), ("Query", report.queries)):
         if subjects:
             yield "", ""
-            yield "", _overview(kind, subjects[:_MOST_SUBJECTS])
+            yield "", _overview(kind, subjects[:_MOST_SUBJECTS], width)
             yield from (("", line) for line in _more(len(subjects), most=_MOST_SUBJECTS))
     yield from _all_details(report)
     yield from _section(f"Failures by root cause ({report.failure_count:,})", _failures(report))
@@ -71,7 +94,12 @@ def _section(title: str, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str
 
 
 def _all_details(report: EventReport) -> Iterator[tuple[str, str]]:
-    sections = [(title(subject), lines) for subject in report.subjects if (lines := list(_details(subject)))]
+    downtimes = {one.name: one.downtimes for one in report.applications}
+    sections = [
+        (title(subject), lines)
+        for subject in report.subjects
+        if (lines := list(_details(subject, downtimes.get(subject.application, ()) if subject.kind == "query" else ())))
+    ]
     for name, lines in sections[:_MOST_SUBJECTS]:
         yield from _section(name, (("", line) for line in lines))
     if (more := len(sections) - _MOST_SUBJECTS) > 0:
@@ -80,7 +108,7 @@ def _all_details(report: EventReport) -> Iterator[tuple[str, str]]:
         yield "", f"… details of {what}: --json or --html"
 
 
-def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
+def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -92,10 +120,12 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
         if kind == "Application"
         else ("p50", "p95", "p99", "Over SLA", "Rows/s", "Lag")
     )
-    table.add_column(kind, overflow="fold")
-    table.add_column("Outcome")
-    for name in (*numbers, *more):
-        table.add_column(name, justify="right")
+    shown = [name for name in (*numbers, *more) if width >= _WIDE or name not in _ONLY_WIDE]
+    # Whole words, at least; a longer name is cut.
+    table.add_column(kind, overflow="ellipsis", no_wrap=True, max_width=None if width > _WIDEST else width // 3)
+    table.add_column("Outcome", no_wrap=True)
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
     for one in subjects:
         cells = [percent(one.uptime_percent), span(one.downtime_ms) if one.is_long_running else "–"]
         cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
@@ -113,15 +143,22 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
             cells += [span(commits.p50_ms), span(commits.p95_ms), span(commits.p99_ms)]
             cells += [f"{commits.over_sla:,}", rate, span(lag)]
         outcome = Text(on_one_line(one.outcome), style=_OUTCOMES.get(one.outcome, ""))
-        table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in cells))
+        kept = [cell for name, cell in zip((*numbers, *more), cells, strict=True) if name in shown]
+        table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in kept))
     return table
 
 
-def _details(subject: SubjectReport) -> Iterator[str]:
-    for down in subject.downtimes[:_MOST]:
+def _details(subject: SubjectReport, told: Sequence[Downtime]) -> Iterator[str]:
+    """Yield the details; without the downtimes that its application has told."""
+    downtimes = [
+        down
+        for down in subject.downtimes
+        if not any(one.start - _TOLERANCE <= down.start and down.end <= one.end + _TOLERANCE for one in told)
+    ]
+    for down in downtimes[:_MOST]:
         end = "still down" if down.ongoing else f"until {when(down.end)}"
         yield f"down {when(down.start)} {end} ({span(down.end - down.start)}): {down.cause}"
-    yield from _more(len(subject.downtimes))
+    yield from _more(len(downtimes))
     if subject.commits is not None:
         for slow in subject.commits.slow[:_MOST]:
             batch = "a batch" if slow.batch_id is None else f"batch {slow.batch_id}"

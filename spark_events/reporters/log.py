@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TextIO
 
 from spark_events.config import choice, option
 from spark_events.errors import PermanentError
@@ -41,7 +41,11 @@ class LogConfig:
     )
 
 
-def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_colour: bool = False) -> str:
+#: Beginning of every line of text, for ``grep``.
+TAG = "[spark-events]"
+
+
+def format_event(event: Event, *, at: str | None = None, in_colour: bool = False) -> str:
     """Return an event as one line in the format of Spark's log.
 
     >>> print(format_event(event))                                                # doctest: +SKIP
@@ -49,13 +53,13 @@ def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_col
 
     Args:
         event: the event.
-        time_format: format of the time, as for ``strftime``.
+        at: the time as text; None: local time, in the format of Spark's log.
         in_colour: whether to colour the severity with ANSI escape codes.
     """
     severity = event.severity.value.ljust(_WIDTH)
     if in_colour and event.severity in _COLOURS:
         severity = f"\x1b[{_COLOURS[event.severity]}m{severity}\x1b[0m"
-    when = on_one_line(moment(event.observed_ts_millis, time_format))
+    when = on_one_line(moment(event.observed_ts_millis, "%y/%m/%d %H:%M:%S") if at is None else at)
     return f"{when} {severity} {on_one_line(f'{event.name}: {event.body}')}"
 
 
@@ -91,7 +95,8 @@ class LogReporter(Reporter):
         if self._logger is not None:
             self._log_to_driver(self._logger, events)
             return None
-        data = "".join(f"{self._line(event)}\n" for event in events).encode("utf-8", "replace")
+        shown = events if self._is_json else [event for event in events if not _is_repeated(event)]
+        data = "".join(f"{self._line(event)}\n" for event in shown).encode("utf-8", "replace")
         if data != self._data:
             self._data, self._written = data, 0
         return None if self._write() else until(self._write)
@@ -112,20 +117,36 @@ class LogReporter(Reporter):
 
     def _log_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:
+            if not self._is_json and _is_repeated(event):
+                continue
             # The driver's log adds its own time and level.
-            line = self._line(event) if self._is_json else on_one_line(f"{event.name}: {event.body}")
+            line = self._line(event) if self._is_json else f"{TAG} {on_one_line(f'{event.name}: {event.body}')}"
             level = _LEVELS[event.severity]
             logger.handle(logger.makeRecord(logger.name, level, "", 0, plain(line), (), None))
 
     def _line(self, event: Event) -> str:
         if self._is_json:
             return encode_event(event).decode()
-        return format_event(event, in_colour=self._in_colour)
+        return f"{TAG} {format_event(event, in_colour=self._in_colour)}"
+
+
+def _is_repeated(event: Event) -> bool:
+    """Return whether another line tells the failure: the alarm of the query or application, or the failed job."""
+    role = event.attributes.get("incident.role")
+    of_query = "spark.streaming.query.run_id" in event.attributes
+    return role == "consequence" or (role == "member" and (of_query or event.severity < Severity.WARN))
 
 
 def _shows_colours(fd: int) -> bool:
-    """Return whether the terminal shows colours and the user allows colours.
+    return os.isatty(fd) and shows_colours(sys.stdout, is_terminal=True)
 
-    See no-color.org.
+
+def shows_colours(output: TextIO, *, is_terminal: bool | None = None) -> bool:
+    """Return whether the terminal shows colours and the user allows colours (no-color.org).
+
+    Args:
+        output: the stream to the terminal.
+        is_terminal: whether the output is a terminal; None: ask the stream.
     """
-    return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_terminal = output.isatty() if is_terminal is None else is_terminal
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -106,6 +106,7 @@ class Applications:
         diagnostics: analyses exceptions.
         last_failure: the failure that stands.
         tags: environment and tags, which are attributes of all events.
+        settings: names of the settings that the start reports.
 
     Attributes:
         name: the application's name, as used in event bodies.
@@ -116,12 +117,17 @@ class Applications:
     """
 
     def __init__(
-        self, diagnostics: Diagnostics, last_failure: LastFailure, tags: Mapping[str, AttributeValue] = _NO_TAGS
+        self,
+        diagnostics: Diagnostics,
+        last_failure: LastFailure,
+        tags: Mapping[str, AttributeValue] = _NO_TAGS,
+        settings: Sequence[str] = (),
     ) -> None:
         self.illegal = 0
         self._last_failure = last_failure
         self._diagnostics = diagnostics
         self._tags = tags
+        self._settings = settings
         self.scope_variables: dict[str, AttributeValue] = {}
         self.identity = _identity(None, None)
         self.name = "?"
@@ -157,7 +163,11 @@ class Applications:
             }
         )
         parent: dict[str, AttributeValue | None] = {name: record.links.get(link) for link, name in _PARENT.items()}
-        yield _change(None, "RUNNING", record.time, f"Application '{self.name}' started", Severity.INFO, parent)
+        compared: dict[str, AttributeValue | None] = {
+            f"spark.setting.{key.removeprefix('spark.')}": record.settings.get(key) for key in self._settings
+        }
+        body = f"Application '{self.name}' started"
+        yield _change(None, "RUNNING", record.time, body, Severity.INFO, {**parent, **compared})
 
     def ended(self, record: ApplicationEnd, failed: Sequence[Run], running: Sequence[str]) -> Iterator[Draft]:
         """Report that the application has ended; the status is ENDED if the outcome is unknown.

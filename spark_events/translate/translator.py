@@ -138,7 +138,9 @@ class Translator:
         self._behind = 0
         last_failure, executions, culprits = LastFailure(), Executions(), Culprits()
         self._last_failure = last_failure
-        application = self._application = Applications(diagnostics, last_failure, config.identity.attributes)
+        application = self._application = Applications(
+            diagnostics, last_failure, config.identity.attributes, config.summary.compared
+        )
         self._links = Links(config.link)
         self._keys = Keys(config.identity.key_attributes)
         self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id)

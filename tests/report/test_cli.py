@@ -65,7 +65,8 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
     assert call.code == 0
     lines = call.output.splitlines()
     assert "UTC (the newest event), 1,737 events" in lines[0]
-    assert lines[2].startswith("! Application 'nightly-report': its last run has been FAILED")
+    assert re.fullmatch(r"3 problems and 1 warning now; newest event .* ago, of 2 applications\.", lines[2])
+    assert any(line.startswith("! Application 'nightly-report' has failed since 2026-11-19 01:16:40") for line in lines)
     for part in ("clickstream", "90.16 %", "slow 2026-11-18", "overdue 2026-11-19", "idle source 1", "17,400 calls"):
         assert part in call.output
     slow = lines[lines.index("Why it was slow (6 stages)") + 1 :]
@@ -657,13 +658,13 @@ def test_the_terminal_limits_lists_of_applications(capsys: pytest.CaptureFixture
     story.application("z", "z").status("FINISHED", START + HOUR)
     call = Call(capsys, stored(story.events))
     lines = call.output.splitlines()
-    assert sum(line.startswith("! ") for line in lines) == 200
-    assert "… 206 more: --json or --html" in lines
+    assert sum(line.startswith("! Application ") for line in lines) == 20
+    assert "… 183 more problems: --json or --html" in lines
     assert lines.count("… 4 more: --json or --html") == 1
     assert lines.count("… 3 more: --json or --html") == 1
     assert sum(line.startswith("Application 'app-") for line in lines) == 200
     assert sum(line.startswith("Query 'q-") for line in lines) == 0
-    assert "… details of 206 more applications and queries: --json or --html" in lines
+    assert "… details of 3 more applications and queries: --json or --html" in lines
 
 
 def test_the_server_shows_progress_only_while_it_computes(

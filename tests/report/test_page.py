@@ -18,8 +18,9 @@ from axe_playwright_python.sync_playwright import Axe
 from missing import missing
 from playwright.sync_api import expect, sync_playwright
 
-from report.stories import MINUTE, SECOND, START, Story, busy_day
+from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of
+from report.test_why import nightly
 from spark_events import Event
 from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
@@ -96,7 +97,8 @@ def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequen
     ends = {event.attributes["spark.app.id"]: event.observed_ts_millis for event in events if is_end(event)}
     until = max(event.observed_ts_millis for event in events)
     for event in events:
-        query = event.attributes.get("spark.streaming.query.id")
+        name = event.attributes.get("spark.streaming.query.name")
+        query = None if name is None else f"clickstream/{name}"
         if event.name == "BatchCommitEvent":
             took[f"q:{query}"].append(event.attributes["spark.batch.duration.trigger_execution_ms"])  # type: ignore[arg-type]
         if event.name == "JobFailureEvent":
@@ -204,7 +206,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
     assert window.text_content() != zoomed
     page.keyboard.press("0")
     assert window.text_content() == ""
-    page.locator('.lane[data-key="q:id-clicks-per-minute"] .marker').first.focus()
+    page.locator('.lane[data-key="q:clickstream/clicks-per-minute"] .marker').first.focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.classList.contains('marker')")
     page.keyboard.press("Enter")
@@ -250,7 +252,7 @@ def test_text_of_events_is_never_executed(opened: Open) -> None:
     page.locator("#lanes .marker").first.click()
     assert page.locator("img, #lanes script").count() == 0
     assert page.locator("dialog pre").text_content() == evil
-    assert "</script><img src=x onerror=alert(1)>" in page.locator("#now").text_content()
+    assert "</script><img src=x onerror=alert(1)>" in page.locator("#problems").text_content()
 
 
 def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
@@ -259,7 +261,7 @@ def test_zones(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
     assert "2026-11-18 11:06:40 to 2026-11-19 07:05:14 UTC" in page.locator("#period").text_content()
     page.get_by_role("button", name="Times: UTC").click()
     assert "2026-11-18 06:06:40 to 2026-11-19 02:05:14 America/New_York" in page.locator("#period").text_content()
-    assert "FAILED since 2026-11-18 20:16:40" in page.locator("#now").text_content()
+    assert "failed since 2026-11-18 20:16:40" in page.locator("#problems").text_content()
 
 
 def axis(page: Any) -> list[tuple[str, float]]:
@@ -332,7 +334,7 @@ def test_live(opened: Open) -> None:
     story = Story()
     app = story.application("a", "app-1")
     app.status("RUNNING", START)
-    server = ReportServer(lambda: report_of(story.events, draw=True), 0)
+    server = ReportServer(lambda: report_of(story.events, now=START + 2 * MINUTE, draw=True), 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         page = opened(server.url)
@@ -366,3 +368,49 @@ def test_the_page_of_a_large_report_is_small(opened: Open) -> None:
     drawn = set(page.locator(".lane").evaluate_all("all => all.map(one => one.dataset.key)"))
     assert sum(shown) == sum(one["count"] for one in embedded if one["subject"] in drawn)
     assert sum(one["count"] for one in embedded) == report.failure_count == 3_000
+
+
+def large(queries: int, failing: int) -> Story:
+    """Return an application whose first queries have just failed, each with one of three causes."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", START)
+    for number in range(queries):
+        query = app.query(f"query-{number:03d}", f"run-{number}")
+        query.status("RUNNING", START)
+        for minute in range(1, 4):
+            query.commit(START + minute * MINUTE, 100)
+        if number < failing:
+            query.failure(START + 4 * MINUTE, "query", f"ValueError: cause {number % 3}")
+            query.status("FAILED", START + 4 * MINUTE)
+    return story
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_five_hundred_queries_fit_on_a_page(opened: Open, width: int) -> None:
+    """Failing queries come first, healthy ones are collapsed, and a phone's page has less than 10,000 pixels."""
+    report = report_of(large(500, 71).events, now=START + 5 * MINUTE, draw=True)
+    page = opened(report, width=width)
+    assert page.title() == "(3) Spark events report"
+    assert page.locator("#problems .problem").count() == 3
+    assert "24 queries of 'shop' are down since" in page.locator("#problems").text_content()
+    assert page.locator("#healthy summary").text_content() == "429 healthy"
+    assert page.locator("#healthy .lane").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 390:
+        assert page.evaluate("document.documentElement.scrollHeight") < 10_000
+    page.locator("#healthy summary").click()
+    expect(page.locator("#healthy .lane").first).to_be_visible()
+
+
+def test_a_card_has_an_address_and_links(opened: Open, tmp_path: Path) -> None:
+    """The address of a card shows it; its links are the runbook and the history server, not the UI of the dead."""
+    report = report_of(nightly().events, now=START + 30 * HOUR, draw=True)
+    page = opened(report)
+    card = page.locator(".problem")
+    assert [link.text_content() for link in card.locator("a").all()] == ["runbook", "history server", "Link to this"]
+    card.get_by_text("Link to this").click()
+    expect(card).to_have_class("problem error chosen")
+    assert page.url.endswith(f"#incident={report.problems[0].id}")
+    assert card.locator("code").text_content().startswith("spark-events why ")
+    assert Axe().run(page).violations_count == 0

@@ -106,7 +106,11 @@ def story() -> list[Event]:
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
     application.job({"spark.sql.execution.id": "3"}, False, 0)
     known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
-    records = [application_start(attempt_id="1", main_class="a.Main", links=known), *application.records[1:]]
+    compared = {"spark.executor.memory": "8g"}
+    records = [
+        application_start(attempt_id="1", main_class="a.Main", links=known, settings=compared),
+        *application.records[1:],
+    ]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
     state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}

@@ -28,12 +28,13 @@ ALLOWED = {
     "_version": set(),
     "jars": {"errors"},
     "records": LEAVES,
-    "reporters": LEAVES,
+    "sql": set(),
+    "reporters": LEAVES | {"sql"},
     "enrichment": LEAVES,
     "translate": LEAVES | {"records"},
-    "dispatch": LEAVES | {"records", "translate", "reporters"},
+    "dispatch": LEAVES | {"sql", "records", "translate", "reporters"},
 }
-ALLOWED["report"] = LEAVES | {"records", "translate", "reporters"}
+ALLOWED["report"] = LEAVES | {"sql", "records", "translate", "reporters"}
 ALLOWED["watch"] = ALLOWED["dispatch"] | {"dispatch"}
 ALLOWED["sidecar"] = ALLOWED["watch"] | {"watch"}
 ALLOWED["stream"] = ALLOWED["sidecar"] | {"sidecar", "jars", "report"}

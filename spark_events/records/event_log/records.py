@@ -47,6 +47,8 @@ _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
 _STATEMENT_TIMEOUT = b"org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
+#: Longest value of a setting in the record, in characters; the same as in the shim (``ApplicationRecords.java``).
+_LONGEST_SETTING = 1_000
 
 
 class LogRecords:
@@ -112,6 +114,11 @@ class LogRecords:
             "py_files": [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path],
             "links": {name: properties[key] for name, key in LINKS.items() if properties.get(key)},
             "namespaces": sorted({key.split(".")[1] for key in properties if key.count(".") > 1}),
+            "settings": {
+                key: self._redaction.job_property(key, value)
+                for key, value in properties.items()
+                if key.startswith("spark.") and not key.startswith("spark.events.") and len(value) <= _LONGEST_SETTING
+            },
         }
         return ()
 

@@ -3,7 +3,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const NARROW = 720, LABEL = 230, LANE = 24, CHART = 130, AXIS = 22, MIN_SPAN = 1000;
   const MORE = 200;
-  const STATES = ["running", "finished", "failed", "down", "overdue", "idle", "cancelled", "unknown"];
+  const STATES = ["running", "finished", "failed", "down", "overdue", "idle", "cancelled", "unknown", "no data"];
   const $ = (id) => document.getElementById(id);
 
   let data = JSON.parse($("data").textContent);
@@ -55,6 +55,12 @@
     for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (number >= size) return `${+(number / size).toPrecision(3)}${unit}`;
     return `${+number.toPrecision(3)}`;
   }
+  // Names may contain control and bidirectional characters, and be long.
+  const clean = (text, most = 120) => {
+    const shown = text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g,
+      (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    return shown.length > most ? `${shown.slice(0, most - 1)}…` : shown;
+  };
   const subjects = () => [...data.applications, ...data.queries];
   const subject = (key) => subjects().find((one) => one.key === key);
   const matches = (...texts) => words.every((word) => texts.join("\n").toLowerCase().includes(word));
@@ -94,23 +100,68 @@
   function drawFindings() {
     const line = (one) => el("li", { class: one.level },
       el("span", { class: "tag" }, one.level), el("span", null, local(one.text)));
-    const now = data.findings.filter((one) => one.now), earlier = data.findings.filter((one) => !one.now);
+    const number = data.problems.length;
+    document.title = number ? `(${number}) Spark events report` : "Spark events report";
+    $("status").textContent = data.status;
+    $("status").className = data.is_wrong ? "wrong" : "good";
+    $("stale").replaceChildren(...data.stale.map((one) => line({ level: one.running ? "error" : "note",
+      text: `${one.source}: no event since ${utcWhen(one.newest)} (${span(one.age_ms)} ago); what happened since then is unknown.` })));
+    const cards = data.problems.filter((one) => matches(one.title, one.cause || "", one.application, one.name));
+    $("problems").replaceChildren(...cards.slice(0, narrow() ? 20 : MORE).map(problemCard));
+    if (cards.length > (narrow() ? 20 : MORE)) $("problems").append(el("li", { class: "hint" }, `${count(cards.length - (narrow() ? 20 : MORE))} more: spark-events report --json`));
+    const now = data.findings.slice(number).filter((one) => one.now), earlier = data.findings.filter((one) => !one.now);
     $("now").replaceChildren(...now.slice(0, MORE).map(line));
-    if (!now.length) $("now").append(el("li", { class: "good" }, el("span", { class: "tag" }, "ok"), el("span", null, "Nothing is wrong at the end of the period.")));
     if (now.length > MORE) $("now").append(el("li", { class: "note" }, el("span"), el("span", null, `${count(now.length - MORE)} more`)));
     const box = $("earlier");
     box.hidden = !earlier.length;
     box.querySelector("summary").textContent = `In the whole period (${count(earlier.length)})`;
     box.querySelector("ul").replaceChildren(...earlier.slice(0, MORE).map(line));
     if (earlier.length > MORE) box.querySelector("ul").append(el("li", { class: "note" }, el("span"), el("span", null, `${count(earlier.length - MORE)} more`)));
-    if (!now.length && earlier.length) box.open = true;
+    if (!data.is_wrong && earlier.length && !narrow()) box.open = true;
+  }
+  function problemCard(one) {
+    const id = `incident=${one.id}`;
+    const facts = one.text.split("\n").slice(1).map((each) => each.trim().match(/^(\w+):\s*(.*)$/)).filter(Boolean)
+      .filter(([, name]) => name !== "links" && name !== "next");
+    const links = one.links.map((link) => el("a", { href: link.url, rel: "noopener noreferrer", target: "_blank" }, link.name));
+    const copy = el("button", { type: "button", onclick: () => copyText(one.text, copy) }, "Copy as text");
+    const key = one.subjects.find((each) => data.drawing.series[each]);
+    return el("li", { class: `problem ${one.level}`, id, "data-kind": one.kind },
+      el("h3", null, el("span", { class: "tag" }, one.kind), el("span", null, local(one.title))),
+      el("dl", null, ...facts.flatMap(([, name, value]) => [el("dt", null, name), el("dd", null, local(value))])),
+      el("p", { class: "actions" }, ...links, copy, el("a", { href: `#${id}` }, "Link to this"),
+        key ? el("button", { type: "button", onclick: () => choose(key, true) }, "Charts") : null),
+      el("code", null, one.command));
+  }
+  async function copyText(text, button) {
+    const label = button.textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Without permission for the clipboard, select the text, so that the user can copy it.
+      const area = el("textarea", { readonly: true }, text);
+      button.after(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 1500);
+  }
+  function showIncident() {
+    for (const each of document.querySelectorAll(".problem.chosen")) each.classList.remove("chosen");
+    const found = location.hash.startsWith("#incident=") && $(decodeURIComponent(location.hash.slice(1)));
+    if (found) { found.classList.add("chosen"); found.scrollIntoView({ block: "center" }); }
+  }
+  function utcWhen(millis) {
+    return new Date(millis).toISOString().slice(0, 19).replace("T", " ");
   }
   // Sentences hold times in UTC; show them in the chosen zone.
   const local = (text) => (utc ? text : text.replace(/\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b/g,
     (_, y, mo, d, h, mi, s) => when(Date.UTC(y, mo - 1, d, h, mi, s))));
 
   function outcome(one) {
-    const style = { FAILED: "failed", LOST: "failed", UNKNOWN: "doubtful", CANCELLED: "doubtful", RUNNING: "good" }[one.outcome];
+    const style = { FAILED: "failed", LOST: "failed", UNKNOWN: "doubtful", CANCELLED: "doubtful", RUNNING: "good", SILENT: "doubtful" }[one.outcome];
     return { text: one.outcome, class: style, value: one.outcome };
   }
   function drawNumbers() {
@@ -125,7 +176,7 @@
     const row = (one) => {
       const commits = one.commits || {}, number = (value, show) => raw(value === undefined ? null : value, show);
       const open = one.kind === "query" && one.commits
-        ? el("button", { type: "button", class: "link", onclick: () => choose(one.key, true) }, one.name) : el("span", null, one.name);
+        ? el("button", { type: "button", class: "link", onclick: () => choose(one.key, true) }, clean(one.name)) : el("span", null, clean(one.name));
       const cells = [open, outcome(one), number(one.uptime_percent, percent),
         number(one.is_long_running ? one.downtime_ms : null, span), number(one.run_count, count), number(one.failed_runs, count),
         number(one.restarts, count), number(one.failures.reduce((sum, [, times]) => sum + times, 0), count),
@@ -135,8 +186,9 @@
       for (const [, field] of costs) cells.push(number(one[field], (value) => (value === null ? "–" : value.toFixed(2))));
       return { class: one.kind, "data-key": one.key, "aria-selected": null, cells };
     };
-    const rows = ordered().filter((one) => matches(...texts(one)));
-    $("numbers").replaceChildren(rows.length ? table(columns, rows.slice(0, 2 * MORE).map(row), rows.length - 2 * MORE)
+    const all = ordered().filter((one) => matches(...texts(one)));
+    const rows = all.length > 40 || narrow() ? [...all.filter(isFailing), ...all.filter((one) => !isFailing(one))] : all;
+    $("numbers").replaceChildren(rows.length ? table(columns, rows.slice(0, narrow() ? 10 : 2 * MORE).map(row), rows.length - (narrow() ? 10 : 2 * MORE))
       : el("p", { class: "hint" }, "No application or query matches the search."));
   }
   // Each application is followed by its queries.
@@ -203,33 +255,53 @@
   function segment(state, from, to, height, title) {
     const thin = state === "idle" || state === "overdue";
     const y = state === "overdue" ? 0 : state === "idle" ? height - 5 : 6;
-    return svg("rect", { class: `s-${state}`, x: from, y: height < 15 ? 1 : y, width: Math.max(1.5, to - from), rx: 1,
+    return svg("rect", { class: `s-${state.replace(" ", "-")}`, x: from, y: height < 15 ? 1 : y, width: Math.max(1.5, to - from), rx: 1,
       height: height < 15 ? height - 2 : thin ? 5 : height - 12 }, title ? svg("title", null, title) : null);
   }
   function drawLanes() {
     const x = scale(), [from, to] = range(), left = label(), lanes = [];
     const markers = new Map();
     for (const one of data.drawing.markers) if (one.last >= from && one.first <= to) markers.set(one.subject, [...(markers.get(one.subject) || []), one]);
-    for (const one of ordered()) {
-      const line = data.drawing.lanes[one.key];
-      if (!line || !matches(...texts(one))) continue;
+    const all = ordered().filter((one) => data.drawing.lanes[one.key] && matches(...texts(one)));
+    const isMany = all.length > (narrow() ? 12 : 40);
+    const bad = isMany ? all.filter(isFailing) : all, good = isMany ? all.filter((one) => !isFailing(one)) : [];
+    const most = narrow() ? 25 : MORE, healthy = [];
+    for (const one of [...bad.slice(0, most), ...good]) {
+      const line = data.drawing.lanes[one.key], isHealthy = good.includes(one);
+      if (isHealthy && !$("healthy").open) continue;
       const shapes = line.filter(([start, end]) => end >= from && start <= to).map(([start, end, state, text]) =>
         segment(state, Math.max(left, x(Math.max(start, from))) - left, Math.min(width(), x(Math.min(end, to))) - left, LANE,
           `${state}: ${text}\n${when(start)} to ${when(end)} (${span(end - start)})`));
       const failures = clusters(markers.get(one.key) || [], x).map((some, index) => marker(one, some, x, left, index));
       const name = one.kind === "query" && one.commits
-        ? el("button", { type: "button", title: one.name, onclick: () => choose(one.key, false), "aria-label": `Show the charts of query ${one.name}` }, one.name)
-        : el("span", { title: one.name }, one.name);
-      lanes.push(el("div", { class: `lane ${one.kind}`, "data-key": one.key },
-        el("div", null, name, el("span", { class: "up" }, one.is_long_running ? percent(one.uptime_percent) : `${one.run_count - one.failed_runs}/${one.run_count} ok`)),
-        svg("svg", { width: Math.max(10, width() - left), height: LANE, role: "group", "aria-label": `${one.kind} ${one.name}: ${one.outcome}` },
+        ? el("button", { type: "button", title: clean(one.name, 300), onclick: () => choose(one.key, false), "aria-label": `Show the charts of query ${clean(one.name)}` }, clean(one.name))
+        : el("span", { class: "name", title: clean(one.name, 300) }, clean(one.name));
+      (isHealthy ? healthy : lanes).push(el("div", { class: `lane ${one.kind}`, "data-key": one.key },
+        el("div", null, name, el("span", { class: "up" }, laneLabel(one))),
+        svg("svg", { width: Math.max(10, width() - left), height: LANE, role: "group", "aria-label": `${one.kind} ${clean(one.name)}: ${one.outcome}` },
           svg("g", { transform: `translate(${-left},0)` }, ...grid(LANE)), ...shapes, ...failures)));
     }
     $("lanes").style.setProperty("--label", `${left}px`);
-    const hidden = subjects().length - Object.keys(data.drawing.lanes).length;
+    const hidden = subjects().filter((one) => !data.drawing.lanes[one.key] && isFailing(one)).length;
+    if (bad.length > most) lanes.push(el("p", { class: "hint" }, `${count(bad.length - most)} more with failures: use the search`));
+    const box = $("healthy"), others = good.length + Math.max(0, subjects().filter((one) => !data.drawing.lanes[one.key] && !isFailing(one)).length);
+    box.hidden = !good.length;
+    box.querySelector("summary").textContent = `${count(others)} healthy`;
+    box.querySelector("div").replaceChildren(...healthy);
+    box.querySelector("div").style.setProperty("--label", `${left}px`);
+    if (data.drawing.marker_ms) lanes.push(el("p", { class: "hint" }, `Many failures: those of one cause within ${span(data.drawing.marker_ms)} share a marker, at the first of them.`));
     if (hidden > 0) lanes.push(el("p", { class: "hint" }, `${count(hidden)} more without a lane: choose with --app or --query`));
     $("lanes").replaceChildren(hatch(), ...lanes);
   }
+  // An uptime or a ratio says nothing of a single run, or of one that has not ended.
+  function laneLabel(one) {
+    if (one.outcome === "SILENT") return "silent";
+    if (one.is_long_running) return one.uptime_percent === null ? one.outcome.toLowerCase() : percent(one.uptime_percent);
+    const ended = one.runs.filter((run) => run.end !== null).length === one.runs.length ? one.run_count : one.run_count - 1;
+    return ended > 1 ? `${one.run_count - one.failed_runs - (one.run_count - ended)}/${ended} ok` : one.outcome.toLowerCase();
+  }
+  const isFailing = (one) => one.failures.length > 0 || one.failed_runs > 0 || one.outcome === "SILENT"
+    || data.problems.some((each) => each.subjects.includes(one.key));
   function hatch() {
     return svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, svg("defs", null,
       svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
@@ -248,7 +320,7 @@
     const [from] = range(), total = some.reduce((sum, each) => sum + each.count, 0);
     const at = Math.max(7, x(Math.max(some[0].first, from)) - left), y = LANE / 2;
     const cause = data.failures[some[0].group].cause;
-    const text = `${count(total)} ${total === 1 ? "failure" : "failures"} of ${one.name}, ${when(some[0].first)}: ${cause.slice(0, 200)}`;
+    const text = `${count(total)} ${total === 1 ? "failure" : "failures"} of ${clean(one.name)}, ${when(some[0].first)}: ${cause.slice(0, 200)}`;
     const open = () => openMarker(one, some);
     return svg("g", null,
       svg("path", { class: "marker", d: `M${at} ${y - 7}L${at + 7} ${y}L${at} ${y + 7}L${at - 7} ${y}Z`, role: "button", "aria-label": text,
@@ -272,7 +344,7 @@
       el("h3", null, `${count(here.count)} × here, ${when(here.first)}${here.last > here.first ? ` to ${when(here.last)}` : ""} ${zone()}`),
       ...failureBody(data.failures[index], true)]);
     if (times.size > 20) body.push(el("p", { class: "hint" }, `${count(times.size - 20)} more root causes: zoom in`));
-    dialog.replaceChildren(el("h2", { id: "dialog-title" }, `Failures of ${one.kind} ${one.name}`), ...body,
+    dialog.replaceChildren(el("h2", { id: "dialog-title" }, `Failures of ${one.kind} ${clean(one.name)}`), ...body,
       el("button", { type: "button", onclick: () => dialog.close() }, "Close"));
     dialog.showModal();
   }
@@ -286,7 +358,7 @@
   function drawCharts() {
     const keys = Object.keys(data.drawing.series);
     if (!keys.includes(chosen)) chosen = keys.sort((a, b) => subject(b).commits.over_sla - subject(a).commits.over_sla || subject(b).failures.length - subject(a).failures.length)[0] || null;
-    $("chosen").replaceChildren(...ordered().filter((one) => keys.includes(one.key)).map((one) => el("option", { value: one.key, selected: one.key === chosen }, `${one.name} (${one.application})`)));
+    $("chosen").replaceChildren(...ordered().filter((one) => keys.includes(one.key)).map((one) => el("option", { value: one.key, selected: one.key === chosen }, `${clean(one.name)} (${clean(one.application)})`)));
     document.querySelector(".pick").hidden = !chosen;
     const charts = [];
     const one = chosen && subject(chosen), all = one ? data.drawing.series[chosen] : [];
@@ -367,12 +439,13 @@
   }
   function drawFailures() {
     const found = data.failures.filter((one) => matches(one.cause, one.error_type, one.location || "", one.applications.join(" "), one.queries.join(" ")));
-    const list = found.slice(0, MORE).map((one) => el("details", { class: "failure", "data-count": one.count },
+    const most = narrow() ? 10 : MORE;
+    const list = found.slice(0, most).map((one) => el("details", { class: "failure", "data-count": one.count },
       el("summary", null, `${count(one.count)} × ${one.cause.slice(0, 300)}`,
         el("span", { class: "times" }, `${[one.label, one.failure_class, one.location].filter(Boolean).map((text) => `${text} · `).join("")}${when(one.first)}${one.last > one.first ? ` to ${when(one.last)}` : ""}`)),
       ...failureBody(one, one.cause.length > 300)));
     if (!list.length) list.push(el("p", { class: "hint" }, data.failures.length ? "No failure matches the search." : "No failures."));
-    if (found.length > MORE) list.push(el("p", { class: "hint" }, `${count(found.length - MORE)} more root causes: use the search`));
+    if (found.length > most) list.push(el("p", { class: "hint" }, `${count(found.length - most)} more root causes: use the search`));
     $("failures").replaceChildren(...list);
     $("h-failures").textContent = `Failures by root cause (${count(data.failure_count)})`;
   }
@@ -398,7 +471,7 @@
         table(columns, found.slice(0, MORE).map((cells) => ({ cells })), (words.length ? found.length : total) - Math.min(found.length, MORE))));
     };
     const sum = (number) => subjects().reduce((total, one) => total + number(one), 0);
-    const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [one.name, ...row(item, one)]));
+    const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [clean(one.name), ...row(item, one)]));
     add("Downtime", [["Name"], ["From", "fixed"], ["To", "fixed"], ["Duration", "number"], ["Cause", "wide"]], each((one) => one.downtimes, (down) =>
       [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]), sum((one) => one.downtime_count));
     add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time", "fixed"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],
@@ -443,7 +516,7 @@
     let start = null;
     const at = (event) => event.clientX - plots.getBoundingClientRect().left;
     plots.addEventListener("pointerdown", (event) => {
-      if (event.button || event.target.closest("button, select, .marker, .pick") || at(event) < label()) return;
+      if (event.button || event.target.closest("button, select, summary, .marker, .pick") || at(event) < label()) return;
       start = at(event);
       plots.setPointerCapture(event.pointerId);
     });
@@ -499,12 +572,14 @@
   function drawAll() { drawHead(); drawFindings(); drawNumbers(); drawLegend(); drawPlots(); drawFailures(); drawSlow(); drawDetails(); drawNotes(); }
   function controls() {
     $("zone").addEventListener("click", () => { utc = !utc; drawAll(); });
+    window.addEventListener("hashchange", showIncident);
+    $("healthy").addEventListener("toggle", drawLanes);
     $("reset").addEventListener("click", () => { view = null; drawPlots(); });
     $("chosen").addEventListener("change", (event) => choose(event.target.value, false));
     $("controls").addEventListener("submit", (event) => event.preventDefault());
     $("search").addEventListener("input", (event) => {
       words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-      drawNumbers(); drawLanes(); drawFailures(); drawSlow(); drawDetails();
+      drawFindings(); drawNumbers(); drawLanes(); drawFailures(); drawSlow(); drawDetails();
     });
     document.addEventListener("keydown", (event) => {
       if (event.key === "/" && !event.target.closest("input, select, textarea")) { event.preventDefault(); $("search").focus(); }
@@ -541,6 +616,7 @@
   }
   controls();
   drawAll();
+  showIncident();
   brushing();
   if (refresh) live();
 })();

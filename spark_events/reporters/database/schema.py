@@ -30,8 +30,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import JSON
 
 from spark_events.errors import PermanentError
-from spark_events.reporters.database import views
-from spark_events.reporters.database.runs_and_uptime import STATUS_OF_RUNS
+from spark_events.sql import definitions
+from spark_events.sql.runs import STATUS_OF_RUNS
 
 METADATA = MetaData()
 
@@ -153,7 +153,7 @@ _LOCK = 0x737061726B657674
 
 #: Version of the tables and views. Views are recreated in an upgrade; a table that changes needs a step in
 #: :func:`prepare`.
-VERSION = 4
+VERSION = 5
 #: Oldest version with the same tables.
 _OLDEST = 2
 
@@ -183,12 +183,12 @@ def prepare(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     if _is_done(connection, version(connection)):
         return
-    for name in reversed(views.NAMES):
+    for name in reversed(definitions.NAMES):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
     METADATA.create_all(connection)
     connection.execute(SCHEMA.delete())
     connection.execute(SCHEMA.insert(), {"version": VERSION})
-    for definition in views.definitions(connection.dialect.name):
+    for definition in definitions.views(connection.dialect.name):
         # View definitions must not contain a percent sign, because psycopg would treat it as a placeholder.
         connection.exec_driver_sql(definition)
 

@@ -17,8 +17,44 @@ def _price(text: str) -> float:
     return float(text)
 
 
+#: Word for the usual settings.
+_STANDARD = "standard"
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    found = tuple(key.strip() for key in text.split(",") if key.strip())
+    if not all(key == _STANDARD or re.fullmatch(r"spark\.[A-Za-z0-9_.-]+", key) for key in found):
+        raise ValueError
+    return found
+
+
+_KEYS: Kind[tuple[str, ...]] = Kind(
+    f"'{_STANDARD}' and keys of Spark's settings, separated by commas, or an empty value", _keys, ",".join
+)
 _PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price, harmless=WORDS)
 _PERCENT = integer(1, 100)
+
+
+#: Settings of Spark that explain a different run of the same program.
+_SETTINGS = (
+    "spark.master",
+    "spark.default.parallelism",
+    "spark.driver.memory",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.jars.packages",
+    "spark.memory.fraction",
+    "spark.sql.adaptive.enabled",
+    "spark.sql.ansi.enabled",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +67,13 @@ class SummaryConfig:
         duration,
         0.0,
         doc="Minimum time between two summaries of a running application. 0s: only at its end.",
+    )
+    settings: tuple[str, ...] = option(
+        "settings",
+        _KEYS,
+        (_STANDARD,),
+        doc="Spark's settings that an application's start reports, redacted, to compare two runs. standard: the usual "
+        "ones; empty: none.",
     )
     core_hour_price: float | None = option("core-hour-price", _PRICE, None, doc="Price of one allocated core-hour.")
     min_duration: float = option(
@@ -65,3 +108,8 @@ class SummaryConfig:
     idle_cores_percent: int = option(
         "idle-cores.percent", _PERCENT, 50, doc="idle-cores: more than this share of the time of all cores was idle."
     )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Keys of the settings that an application's start reports."""
+        return tuple(key for given in self.settings for key in (_SETTINGS if given == _STANDARD else (given,)))

@@ -193,7 +193,7 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
             assert driver.counters.failures == 0
     counted = database.query("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
     assert [tuple(row) for row in counted] == [(f"d{n}", 50) for n in range(8)]
-    assert [tuple(row) for row in database.query("SELECT version FROM spark_events_schema")] == [(4,)]
+    assert [tuple(row) for row in database.query("SELECT version FROM spark_events_schema")] == [(5,)]
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:

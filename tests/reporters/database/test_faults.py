@@ -23,8 +23,8 @@ from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError
 from spark_events.config import Settings
 from spark_events.dispatch.pipeline import build
-from spark_events.reporters.database import views
 from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.sql import definitions
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
 
@@ -235,7 +235,7 @@ def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> No
 def test_a_dropped_table_is_created_again(database: Database) -> None:
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
-        for view in reversed(views.NAMES):
+        for view in reversed(definitions.NAMES):
             database.query(f"DROP VIEW {view}")
         database.query("DROP TABLE spark_events")
         running.deliver([event(1)])
@@ -360,11 +360,11 @@ def test_a_newer_schema_is_rejected(database: Database, caplog: pytest.LogCaptur
     """A driver of an older version rejects its events, because it does not know the tables."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
-    database.query("UPDATE spark_events_schema SET version = 5")
+    database.query("UPDATE spark_events_schema SET version = 6")
     with Running("database", database.settings) as running:
         running.deliver([event(1)])
         assert running.counters.dropped == {"rejected": 1}
-    assert "version 5, this release supports version 4: upgrade spark-events" in caplog.text
+    assert "version 6, this release supports version 5: upgrade spark-events" in caplog.text
     assert len(database.query(BODIES)) == 1
 
 
@@ -373,7 +373,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database, monkeypatch: pytes
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
     database.query("UPDATE spark_events_schema SET version = 3")
-    monkeypatch.setattr(views, "definitions", lambda dialect: ["CREATE VIEW spark_events_runs AS nonsense"])
+    monkeypatch.setattr(definitions, "views", lambda dialect: ["CREATE VIEW spark_events_runs AS nonsense"])
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.put([event(1)])
         running.await_failures()
@@ -382,7 +382,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database, monkeypatch: pytes
         monkeypatch.undo()
         running.deliver()
         assert running.counters.delivered == 1
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 4
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 5
     assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 

@@ -12,7 +12,7 @@ from fakes import application_end, application_start, decoded
 from reporters.database.databases import Database, OfSQLite, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
-from spark_events.reporters.database import views
+from spark_events.sql import definitions
 from spark_events.translate.translator import Translator
 
 HOUR = 3_600
@@ -61,7 +61,7 @@ def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -
         *query("a", "r2", (115, "RUNNING"), (135, "FINISHED")),
         *query("a", "r3", (200, "RUNNING"), (210, "FINISHED")),
     )
-    runs = rows_of(database, f"{RUNS} FROM spark_events_runs WHERE subject = 'q1' ORDER BY started_ts_millis")
+    runs = rows_of(database, f"{RUNS} FROM spark_events_runs WHERE subject = 'shop/clicks' ORDER BY started_ts_millis")
     assert runs == [
         ("FAILED", 100, 110, 10, 5),
         ("FINISHED", 115, 135, 20, 0),
@@ -376,6 +376,6 @@ def test_the_work_of_a_view_grows_linearly_with_the_runs(tmp_path: Path) -> None
     few, many = OfSQLite(tmp_path / "few.db"), OfSQLite(tmp_path / "many.db")
     written(few, *failing_runs(200))
     written(many, *failing_runs(600))
-    for view in views.NAMES:
+    for view in definitions.NAMES:
         look = f"SELECT * FROM {view}"
         assert 0 < steps_of(many, look) < 4 * steps_of(few, look), view

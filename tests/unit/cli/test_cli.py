@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import event, eventually
 
 from spark_events import Event, __version__, jars
 from spark_events.cli import conf, main, tail
+from spark_events.cli.examples import EXAMPLES
+from spark_events.cli.main import argument_parser
 from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
 
@@ -244,18 +248,59 @@ def test_tail_reads_standard_input(tmp_path: Path) -> None:
 
 
 def test_tail_prints_the_time_with_its_zone(tmp_path: Path) -> None:
-    """`tail` prints times in the time zone of the process, like `date`, and names the zone."""
+    """`tail` prints times in UTC, like `report`; with `--local`, in the time zone of the process, with its offset."""
     path = tmp_path / "events.jsonl"
     write(path, event(0))
     environment = {**os.environ, "TZ": "Asia/Kolkata"}
-    done = subprocess.run([*COMMAND, "tail", str(path)], capture_output=True, check=True, env=environment)
-    assert done.stdout.startswith(b"2023-11-15 03:43:20+0530 INFO ")
+    for options, time in (([], b"2023-11-14 22:13:20Z INFO "), (["--local"], b"2023-11-15 03:43:20+0530 INFO ")):
+        done = subprocess.run([*COMMAND, "tail", *options, str(path)], capture_output=True, check=True, env=environment)
+        assert done.stdout.startswith(time)
+
+
+def test_tail_prints_in_the_order_of_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "events.jsonl"
+    at = event(0).observed_ts_millis
+    write(path, *(msgspec.structs.replace(event(n), observed_ts_millis=at + n * 1000) for n in (2, 0, 3, 1)))
+    for options, expected in (([], ["0", "1", "2", "3"]), (["-n", "2"], ["2", "3"]), (["--since", "now"], [])):
+        assert main(["tail", *options, str(path)]) == 0
+        assert bodies(capsys.readouterr().out) == expected
+
+
+def test_tail_prints_a_failure_in_forty_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the stack trace has several lines; its middle is left out."""
+    path = tmp_path / "events.jsonl"
+    trace = "\n".join(["Traceback (most recent call last):", *(f"  frame {n}" for n in range(200)), "ValueError: x"])
+    more = {f"key.{n}": "value" for n in range(30)}
+    write(path, event(1, **{"exception.stacktrace": trace, "exception.message": trace, **more}))
+    assert main(["tail", "-v", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert sum("Traceback" in line for line in lines) <= 2
+    assert lines[-1].strip() == "ValueError: x"
+
+
+def test_tail_lists_the_applications_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, event(0, **{"spark.app.name": "shop"}), event(1, **{"spark.app.name": "till"}))
+    assert main(["tail", "--app", "nosuch", str(path)]) == 1
+    assert capsys.readouterr().err == "spark-events: --app: given nosuch; the file has: shop, till\n"
+
+
+def test_help_ends_with_two_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of each command ends with two examples, which the parser accepts."""
+    for command, lines in EXAMPLES.items():
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        shown = capsys.readouterr().out.splitlines()
+        assert [line.strip() for line in shown[-2:]] == [f"spark-events {line}" for line in lines]
+        for line in lines:
+            assert argument_parser().parse_args(shlex.split(line.partition(" >>")[0])).run is not None
 
 
 def test_tail_wraps_at_the_terminal_s_width() -> None:
     """Lines are wrapped and indented only on a terminal. A word that exceeds the width is not split."""
     one = event(1, url="x" * 90, text="ten chars " * 9)
-    wide, wrapped = tail._render(one, 0, True).splitlines(), tail._render(one, 50, True).splitlines()
+    wide, wrapped = (tail._render(one, width, width > 0, True, False).splitlines() for width in (0, 50))
     assert len(wide) == 4
     assert len(wrapped) > len(wide)
     assert all(len(line) <= 60 or "x" * 90 in line for line in wrapped)

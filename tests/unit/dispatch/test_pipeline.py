@@ -179,7 +179,9 @@ def test_a_name_without_a_reporter_is_rejected() -> None:
 def test_a_reporter_without_a_type_is_one_problem() -> None:
     """A reporter without a type causes one problem. Its other keys are not checked, because they depend on the type."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
-    assert problem.startswith("events.reporter.audit.type: required, but not set; expected one of database, email, file, ")
+    assert problem.startswith(
+        "events.reporter.audit.type: required, but not set; expected one of database, email, file, "
+    )
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
     )
     assert reading.complaints == []
     start, job = reading.records[0], reading.records[1]
+    assert isinstance(start, r.ApplicationStart)
     assert start == r.ApplicationStart(
         at=T,
         app_id="application_1_2",
@@ -248,7 +249,9 @@ def test_a_log_of_spark_2(path: Path) -> None:
         spark_version="2.3.0",
         host="d1",
         namespaces=["driver"],
+        settings=start.settings,
     )
+    assert set(start.settings) >= {"spark.driver.host"}
     assert job == r.JobStart(at=T + 1, job_id=0, time=T + 1, properties={}, stages=[0])
     assert [(edge.status, edge.time) for edge in reading.of(r.StageTasks)] == [
         ("ALL_RUNNING_OR_FINISHED", T),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import FakeDriver, application_start, event, goodbye, sidecar_environment
@@ -159,9 +160,9 @@ def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCapt
     reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])
     records = [record for record in caplog.records if record.name == DRIVER_LOGGER]
     assert [(one.levelno, one.getMessage()) for one in records] == [
-        (logging.DEBUG, "Test: 1"),
-        (logging.CRITICAL, "Test: 2"),
-        (logging.INFO, "Test: a?b c"),
+        (logging.DEBUG, "[spark-events] Test: 1"),
+        (logging.CRITICAL, "[spark-events] Test: 2"),
+        (logging.INFO, "[spark-events] Test: a?b c"),
     ]
 
 
@@ -190,7 +191,32 @@ def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_nam
         driver.send(goodbye())
         assert driver.await_exit() == 0
     if format_name == "text":
-        assert answer["message"] == "JobStatusChangeEvent: Application 'shop' started"
+        assert answer["message"] == "[spark-events] JobStatusChangeEvent: Application 'shop' started"
     else:
         assert json.loads(answer["message"])["name"] == "JobStatusChangeEvent"
     assert (tmp_path / "errors").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("severity", "about", "is_shown"),
+    [
+        ("ERROR", {"incident.role": "alarm"}, True),
+        ("INFO", {"incident.role": "recovery"}, True),
+        ("WARN", {"incident.role": "member"}, True),
+        ("INFO", {"incident.role": "member"}, False),
+        ("INFO", {"incident.role": "consequence"}, False),
+        ("WARN", {"incident.role": "member", "spark.streaming.query.run_id": "r"}, False),
+        ("INFO", {}, True),
+    ],
+)
+def test_a_failure_is_one_line(severity: str, about: dict[str, Any], is_shown: bool) -> None:
+    """What the alarm of a query or application tells is not repeated by its stages, jobs and changes of status."""
+    read, write = os.pipe()
+    reporter = LogReporter(LogConfig())
+    reporter._fd = write
+    reporter.report([event(1, severity, **about), event(2)])
+    os.close(write)
+    with open(read, "rb") as output:
+        lines = output.read().decode().splitlines()
+    assert len(lines) == 1 + is_shown
+    assert all(line.startswith("[spark-events] ") for line in lines)

@@ -3,7 +3,9 @@ package io.sparkevents.listener;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Subject;
 import java.util.Arrays;
+import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -14,6 +16,8 @@ import scala.Tuple2;
 /** Creates the records of the application's start and of the JVM's exit. */
 public final class ApplicationRecords {
   private static final String SPARK = "org.apache.spark.";
+  /** Longest value of a setting in the record, in characters. */
+  private static final int LONGEST_SETTING = 1_000;
 
   private final Redaction redaction;
   private final String host;
@@ -26,6 +30,8 @@ public final class ApplicationRecords {
   private final String mainClass = command.startsWith(SPARK) ? mainClass() : "";
   private final String[] pyFiles;
   private final Set<String> namespaces = new TreeSet<>();
+  /** Values of Spark's own settings, redacted; the sidecar reports those that the user compares between runs. */
+  private final Map<String, String> settings = new TreeMap<>();
   private final Links links;
   private final Subject application = new Subject();
 
@@ -39,6 +45,10 @@ public final class ApplicationRecords {
       String[] parts = entry._1().split("\\.");
       if (parts.length > 2) {
         namespaces.add(parts[1]);
+      }
+      boolean isSparks = entry._1().startsWith("spark.") && !entry._1().startsWith("spark.events.");
+      if (isSparks && entry._2().length() <= LONGEST_SETTING) {
+        settings.put(entry._1(), redaction.redact(entry._1(), entry._2()));
       }
     }
   }
@@ -83,6 +93,11 @@ public final class ApplicationRecords {
           Record.write(json, "command", shownCommand, "main_class", mainClass);
           Record.write(json, "py_files", pyFiles, "namespaces", namespaces);
           links.write(json);
+          json.writeObjectFieldStart("settings");
+          for (Map.Entry<String, String> setting : settings.entrySet()) {
+            json.writeStringField(setting.getKey(), setting.getValue());
+          }
+          json.writeEndObject();
         },
         Text.length(id, name, attempt, user, shownCommand, mainClass));
   }

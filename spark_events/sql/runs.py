@@ -1,4 +1,11 @@
-"""SQL of the views of runs and uptime; see :mod:`views` for the placeholders."""
+"""Runs and uptime; :mod:`spark_events.sql.dialects` explains the placeholders.
+
+- A query is identified by its application and its name; by its id only if it has no name.
+- A query's run ends at the latest when its application ends.
+- A run without an end is UNKNOWN and ends with its last event if a later run exists; otherwise it is still active.
+- Time after a run that is FAILED, LOST or UNKNOWN is downtime until another run starts. Time after an orderly end is
+  neither uptime nor downtime. Runs may overlap: uptime is the time in which at least one run is active.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +23,25 @@ STATUS_OF_RUNS = "name = 'JobStatusChangeEvent' AND entity IN ('application', 'q
 RUNS = f"""
 WITH change AS (
   SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, coalesce(app_name, app_id) AS app_name, query_id,
-    query_run_id, query_name, status, observed_ts_millis AS at,
+    query_run_id, query_name, status, observed_ts_millis AS ts,
     row_number() OVER (
       PARTITION BY entity, app_id, coalesce(app_attempt_id, ''), query_run_id
-      ORDER BY CASE status WHEN 'RUNNING' THEN 2 WHEN 'ENDED' THEN 1 ELSE 0 END, observed_ts_millis DESC, sequence DESC
+      ORDER BY CASE coalesce(status, 'RUNNING') WHEN 'RUNNING' THEN 2 WHEN 'ENDED' THEN 1 ELSE 0 END,
+        observed_ts_millis DESC, sequence DESC
     ) AS position
   FROM spark_events WHERE {STATUS_OF_RUNS}
 ), reported AS (
   SELECT entity, app_id, attempt, query_run_id, max(app_name) AS app_name,
-    CASE entity WHEN 'query' THEN coalesce(max(query_id), max(query_name)) ELSE max(app_name) END AS subject,
+    CASE entity WHEN 'query' THEN coalesce(max(app_name), '') || '/' || coalesce(max(query_name), max(query_id))
+      ELSE max(app_name) END AS subject,
     CASE entity WHEN 'query' THEN coalesce(max(query_name), max(query_id)) ELSE max(app_name) END AS name,
-    min(CASE WHEN status = 'RUNNING' THEN at END) AS started,
-    max(CASE WHEN status <> 'RUNNING' THEN at END) AS ended,
+    min(CASE WHEN status = 'RUNNING' THEN ts END) AS started,
+    max(CASE WHEN status <> 'RUNNING' THEN ts END) AS ended,
     max(CASE WHEN status <> 'RUNNING' AND position = 1 THEN status END) AS status
   FROM change GROUP BY entity, app_id, attempt, query_run_id
 ), placed AS (
   SELECT entity, app_id, attempt, query_run_id, app_name, subject, name, ended, status,
+    started IS NOT NULL AS start_known, ended < started AS ends_before_start,
     CASE WHEN started IS NOT NULL THEN started WHEN entity = 'query' THEN
       (SELECT min(observed_ts_millis) FROM spark_events AS e WHERE e.query_run_id = reported.query_run_id)
     ELSE
@@ -59,11 +69,13 @@ WITH change AS (
   WINDOW same AS (PARTITION BY app_id, attempt)
 ), over AS (
   SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, latest, is_streaming,
+    start_known, ends_before_start,
     {{greatest}}(started, coalesce(ended, application_ended)) AS ended,
     coalesce(status, application_status) AS status
   FROM of_application
 ), run AS (
   SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, is_streaming,
+    start_known, ends_before_start,
     CASE WHEN status IS NULL AND latest > last THEN last WHEN status IS NOT NULL THEN ended END AS ended,
     CASE WHEN status IS NULL AND latest > last THEN 'UNKNOWN' ELSE coalesce(status, 'RUNNING') END AS status
   FROM over
@@ -71,11 +83,13 @@ WITH change AS (
   SELECT run.*,
     max(is_streaming) OVER (PARTITION BY entity, subject) AS is_long_running,
     lead(started) OVER same AS next,
-    max(2 * coalesce(ended, {{now}})) OVER before AS covered,
+    max(coalesce(ended, {{now}})) OVER before AS covered,
     max(2 * coalesce(ended, {{now}}) + CASE WHEN status IN ('FAILED', 'LOST', 'UNKNOWN') THEN 1 ELSE 0 END)
       OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS through,
-    row_number() OVER (PARTITION BY entity, subject ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, started DESC)
-      AS position
+    max(coalesce(ended, {{now}})) OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
+    row_number() OVER (
+      PARTITION BY entity, subject ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, ended DESC, started DESC
+    ) AS position
   FROM run
   WINDOW same AS (PARTITION BY entity, subject ORDER BY started, last, app_id, query_run_id),
     before AS (
@@ -84,13 +98,13 @@ WITH change AS (
     )
 ), measured AS (
   SELECT gap.*,
-    {{greatest}}(started, coalesce(covered / 2, started)) AS up_from,
-    {{greatest}}(started, coalesce(covered / 2, started), coalesce(ended, {{now}})) AS up_until,
+    {{greatest}}(started, coalesce(covered, started)) AS up_from,
+    {{greatest}}(started, coalesce(covered, started), coalesce(ended, {{now}})) AS up_until,
     CASE WHEN is_down = 1 AND resumed > reached THEN reached END AS down_from,
     CASE WHEN is_down = 1 AND resumed > reached THEN resumed END AS down_until
   FROM (
-    SELECT bounds.*, through / 2 AS reached, coalesce(next, {{now}}) AS resumed,
-      is_long_running * (through - 2 * (through / 2)) AS is_down
+    SELECT bounds.*, coalesce(next, {{now}}) AS resumed,
+      is_long_running * (through - 2 * reached) AS is_down
     FROM bounds
   ) AS gap
 )
@@ -102,7 +116,8 @@ SELECT entity, subject, name, app_name, app_id, nullif(attempt, '') AS app_attem
   up_until - up_from AS uptime_ms,
   coalesce(down_until - down_from, 0) AS downtime_ms,
   is_long_running = 1 AS is_long_running,
-  position = 1 AS is_latest
+  position = 1 AS is_latest, start_known, coalesce(ends_before_start, 1 = 0) AS ends_before_start,
+  last AS last_ts_millis
 FROM measured
 """
 

@@ -1,0 +1,112 @@
+"""``spark-events why``: the card of one incident, and what changed since the last good run."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import shlex
+import time
+
+import msgspec
+
+from spark_events.cli.arguments import add_conf
+from spark_events.cli.output import show
+from spark_events.config.defaults import read_settings
+from spark_events.dispatch.plans import read
+from spark_events.errors import SparkEventsError
+from spark_events.report.build import ReportOptions, build
+from spark_events.report.changes import comparison, text_of
+from spark_events.report.model import EventReport, ProblemCard
+from spark_events.report.sources import Reading
+from spark_events.report.table import EventTable
+from spark_events.translate.config import TranslateConfig
+
+_MOST_NAMES = 10
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "why",
+        help="explain the newest or one named incident, and what changed since the last good run",
+        description=(
+            "Prints the card of the newest open incident: what is wrong, why, where, which data, links and the next"
+            " command; and what changed since the last good run of the application."
+        ),
+        epilog=("Exit codes: 0, also if nothing is wrong; 1 for an error; 2 for wrong usage."),
+    )
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database",
+    )
+    parser.add_argument("app", metavar="APP", nargs="?", help="name, pattern or id of an application")
+    parser.add_argument(
+        "--incident", metavar="KEY", help="key or id of an incident, as in incident.key or a page's #incident=…"
+    )
+    add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings for event logs")
+    parser.add_argument("--json", action="store_true", help="print the card and the changes as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
+    with EventTable() as table:
+        reading = Reading(table, None, config)
+        reading.read(chosen.source)
+        if not table.count():
+            raise SparkEventsError(f"{chosen.source}: no event")
+        report = build(table, ReportOptions(), time.time_ns() // 1_000_000, reading.summaries, reading.notes)
+        problem = _chosen(report, chosen.app, chosen.incident)
+        if problem is None:
+            show(
+                msgspec.json.encode({"status": report.status, "problem": None}).decode()
+                if chosen.json
+                else report.status
+            )
+            return 0
+        changed = comparison(table, problem.application, problem.app_id, report.at)
+    if chosen.json:
+        answer = {"status": report.status, "problem": problem, "changed": changed}
+        show(msgspec.json.encode(answer).decode())
+        return 0
+    card, _, _ = problem.text.rpartition("\n  next:")
+    show(card)
+    show(f"  changed: {text_of(changed)}")
+    source, application = shlex.quote(chosen.source), shlex.quote(problem.application)
+    show(f"  next:    spark-events report {source} --app {application}")
+    if not source.partition("://")[1]:
+        show(f"           spark-events report {source} --app {application} --html report.html")
+    others = len(report.problems) - 1
+    if others and chosen.incident is None:
+        show(f"({others:,} more problems now: spark-events report {source})")
+    return 0
+
+
+def _chosen(report: EventReport, application: str | None, incident: str | None) -> ProblemCard | None:
+    """Return the named problem, else the newest one of the application; None if nothing is wrong.
+
+    Raises:
+        SparkEventsError: no application or incident has this name.
+    """
+    found = list(report.problems)
+    if application is not None:
+        known = {one.name: one.id for one in report.applications}
+        names = {name for name in known if name == application or fnmatch.fnmatchcase(name, application)}
+        names |= {one.application for one in found if one.app_id == application}
+        names |= {one.name for one in report.applications if any(run.id == application for run in one.runs)}
+        if not names:
+            raise SparkEventsError(f"no application '{application}'; the source has: {_listed(known)}")
+        found = [one for one in found if one.application in names]
+    if incident is not None:
+        keys = [one.incident_key or one.id for one in found]
+        found = [one for one in found if incident in (one.id, one.incident_key)]
+        if not found:
+            raise SparkEventsError(f"no open incident '{incident}'; open: {_listed(keys)}")
+    return max(found, key=lambda one: one.last, default=None)
+
+
+def _listed(names: object) -> str:
+    known = sorted(map(str, names)) if isinstance(names, (dict, list)) else []
+    more = f" and {len(known) - _MOST_NAMES:,} more" if len(known) > _MOST_NAMES else ""
+    return (", ".join(known[:_MOST_NAMES]) or "none") + more

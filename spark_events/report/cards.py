@@ -1,0 +1,72 @@
+"""A card as text: what is wrong, why, where, which data, how often, whose, links and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_events.event.text import on_one_line
+from spark_events.report.model import ProblemCard
+from spark_events.report.wording import shortened, when
+
+_LABEL = 9
+_MOST_OFFSETS = 160
+
+
+def card(problem: ProblemCard) -> str:
+    """Return at most eight lines of text, without a line for what is unknown."""
+    lines = [problem.title]
+    lines += [f"  {name}:".ljust(_LABEL + 2) + value for name, value in rows(problem)]
+    return "\n".join(lines)
+
+
+def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line below the title."""
+    if problem.cause:
+        about = [problem.failure_class or ""]
+        if problem.retry_useful is not None:
+            about.append("a rerun may help" if problem.retry_useful else "a rerun does not help")
+        more = "; ".join(filter(None, about))
+        yield "why", shortened(problem.cause) + (f" ({more})" if more else "")
+    if problem.location:
+        yield "line", shortened(problem.location)
+    if data := "; ".join(_data(problem)):
+        yield "data", data
+    if problem.kind == "failure":
+        times = "first time in this period" if problem.times == 1 else f"{_ordinal(problem.times)} time in this period"
+        alarms = f", {problem.alarms:,} failures in this incident" if problem.alarms > 1 else ""
+        yield "times", times + alarms
+    yield "where", "; ".join(_place(problem))
+    if problem.links:
+        yield "links", "  ".join(f"{link.name} {on_one_line(link.url)}" for link in problem.links)
+    yield "next", on_one_line(problem.command)
+
+
+def _data(problem: ProblemCard) -> Iterator[str]:
+    if problem.committed_batch is not None:
+        at = "" if problem.committed_at is None else f" at {when(problem.committed_at)}"
+        yield f"batch {problem.committed_batch} was the last commit{at}"
+    if problem.committed_offsets:
+        offsets = problem.committed_offsets
+        yield f"offsets {offsets if len(offsets) <= _MOST_OFFSETS else f'{offsets[:_MOST_OFFSETS]}…'}"
+    if problem.failed_batch is not None:
+        yield f"batch {problem.failed_batch} failed"
+
+
+def _place(problem: ProblemCard) -> Iterator[str]:
+    state = "has ended" if problem.application_ended else "has not ended"
+    yield f"application '{shortened(problem.application)}' {problem.app_id or ''} {state}".replace("  ", " ")
+    if problem.environment:
+        yield problem.environment
+    yield from (f"{name}={value}" for name, value in sorted(problem.tags.items()))
+    if problem.host:
+        yield f"driver on {problem.host}"
+
+
+def _ordinal(number: int) -> str:
+    """Return a number as an ordinal.
+
+    >>> _ordinal(2), _ordinal(11), _ordinal(23)
+    ('2nd', '11th', '23rd')
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -1,0 +1,242 @@
+"""Cards: what is wrong now, with everything that is known about it.
+
+The rows come from ``spark_events_now``. Queries of one application with the same problem and cause share a card.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from spark_events.event.text import on_one_line, visible
+from spark_events.report.cards import card
+from spark_events.report.model import Link, ProblemCard, StaleSource
+from spark_events.report.numbers import QUERY
+from spark_events.report.runs import FAILURE
+from spark_events.report.table import EventTable
+from spark_events.report.wording import counted, shortened, span, when
+
+_KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
+#: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
+_LOOP = 3
+_LEVELS = {"FATAL": 0, "ERROR": 1}
+_ROWS = f"""
+WITH known AS (SELECT id, any_value(attributes) AS attributes FROM detail GROUP BY id),
+last_failure AS (
+  SELECT unnest(['a:' || app, {QUERY}]) AS subject, arg_max(id, (ts, sequence)) AS id FROM event
+  WHERE {FAILURE} GROUP BY 1
+), started AS (
+  SELECT app_id, arg_min(id, (ts, sequence)) AS id FROM event
+  WHERE name = 'JobStatusChangeEvent' AND entity = 'application' GROUP BY app_id
+), history AS (
+  SELECT incident_key, count(*) AS opened FROM spark_events_incidents GROUP BY incident_key
+), ended AS (
+  SELECT app_id, any_value(status) FILTER (ended_ts_millis IS NOT NULL) AS status,
+    bool_or(is_long_running) AS is_long_running
+  FROM spark_events_runs WHERE entity = 'application' GROUP BY app_id
+)
+SELECT now.*, CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subject AS key,
+  CAST(coalesce(alarm.attributes, failed.attributes) AS VARCHAR) AS attributes,
+  CAST(start.attributes AS VARCHAR) AS base, history.opened, ended.status AS application_status, ended.is_long_running,
+  coalesce(about.severity, 0) AS number, about.body
+FROM spark_events_now AS now
+LEFT JOIN known AS alarm ON alarm.id = now.event_id
+LEFT JOIN event AS about ON about.id = now.event_id
+LEFT JOIN last_failure ON now.kind IN ('ended', 'crash-loop')
+  AND last_failure.subject = CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subject
+LEFT JOIN known AS failed ON failed.id = last_failure.id
+LEFT JOIN started ON started.app_id = now.app_id
+LEFT JOIN known AS start ON start.id = started.id
+LEFT JOIN history ON history.incident_key = now.incident_key
+LEFT JOIN ended ON ended.app_id = now.app_id
+"""
+_COMMITTED = f"""
+SELECT {QUERY} AS subject, arg_max(batch_id, (ts, sequence)), max(ts) FROM event
+WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1
+"""
+_STALE = """
+SELECT source, newest_ts_millis, age_ms,
+  coalesce((SELECT count(DISTINCT subject) FROM spark_events_runs AS run WHERE entity = 'application'
+    AND ended_ts_millis IS NULL AND app_id IN (SELECT coalesce(app_id, app) FROM event
+      WHERE event.source_number = spark_events_sources.source)), 0) AS running
+FROM spark_events_sources WHERE is_stale ORDER BY source
+"""
+
+
+def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ...]:
+    """Return the cards, worst first.
+
+    Args:
+        table: the events and the tables computed from them.
+        at: the time at which the problems are current.
+        place: the source that commands name.
+    """
+    committed = {subject: (batch, ts) for subject, batch, ts in table.run(_COMMITTED)}
+    found = [_problem(row, committed.get(row["key"], (None, None)), at, place) for row in table.rows(_ROWS)]
+    groups: dict[tuple[str, ...], list[ProblemCard]] = defaultdict(list)
+    for one in found:
+        cause = (one.cause or "").partition("\n")[0]
+        own = "" if one.entity == "query" else one.subject
+        groups[one.kind, one.application, one.app_id or "", cause, own].append(one)
+    cards = [_joined(some) for some in groups.values()]
+    return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
+
+
+def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource, ...]:
+    """Return the sources whose newest event is older than 15 minutes."""
+    return tuple(
+        StaleSource(names[source] if source < len(names) else "the source", newest, age, running)
+        for source, newest, age, running in table.run(_STALE)
+    )
+
+
+def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int, place: str) -> ProblemCard:
+    about: dict[str, Any] = json.loads(row["base"] or "{}") | json.loads(row["attributes"] or "{}")
+    kind, is_query = row["kind"], row["entity"] == "query"
+    has_failed = kind in ("failure", "ended", "crash-loop")
+    failed = row["attributes"] is not None and has_failed
+    cause = about.get("failure.root_cause") or about.get("exception.message") if failed else None
+    if kind == "failure":
+        cause = cause or row["cause"] or row["body"]
+    elif kind == "breaker":
+        cause = _text(about, "spark.status.reason")
+    has_ended = row["application_status"] is not None
+    is_severe = kind not in ("overdue", "breaker") or str(row["severity"]) in _LEVELS
+    ran = f" of '{shortened(row['app_name'])}'" if is_query else ""
+    name = f"{'Query' if is_query else 'Application'} '{shortened(row['name'])}'{ran}"
+    batch = about.get("spark.batch.id") if failed else None
+    problem = ProblemCard(
+        id=_slug(row["incident_key"] or f"{row['subject']}/{kind}"),
+        incident_key=row["incident_key"],
+        kind=kind,
+        level="error" if is_severe else "warning",
+        entity=row["entity"],
+        subject=row["key"],
+        subjects=(row["key"],),
+        name=row["name"],
+        application=row["app_name"] or "?",
+        app_id=row["app_id"],
+        title=_title(name, row, about, at),
+        since=row["since_ts_millis"],
+        last=row["last_ts_millis"],
+        duration_ms=max(0, at - row["since_ts_millis"]),
+        times=row["opened"] or 1,
+        alarms=row["times"] or 1,
+        cause=None if cause is None else visible(str(cause)),
+        error_type=_text(about, "error.type") if failed else None,
+        failure_class=_text(about, "failure.class") if failed else None,
+        retry_useful=_flag(about.get("failure.retry_useful")) if failed else None,
+        location=(
+            _text(about, "failure.location")
+            if failed
+            else _text(about, "spark.deadline.location") or _text(about, "spark.deadline.place")
+        ),
+        committed_batch=committed[0],
+        committed_at=committed[1],
+        committed_offsets=_text(about, "spark.streaming.query.committed_offsets"),
+        failed_batch=batch if isinstance(batch, int) and batch != committed[0] else None,
+        application_ended=has_ended,
+        environment=_text(about, "deployment.environment.name"),
+        tags={
+            key.removeprefix("spark.tag."): str(value) for key, value in about.items() if key.startswith("spark.tag.")
+        },
+        host=_text(about, "host.name"),
+        links=_links(about, has_ended),
+        command=_command(place, row["app_name"] or "?", row["incident_key"]),
+        text="",
+    )
+    return dataclasses.replace(problem, text=card(problem))
+
+
+def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
+    """Return the sentence that says what is wrong, since when and for how long."""
+    kind, since, last = row["kind"], row["since_ts_millis"], row["last_ts_millis"]
+    lasting = f"since {when(since)} ({span(max(0, at - since))})"
+    if kind == "failure":
+        again = (
+            f", {row['times']:,} times, last {span(max(0, at - last))} ago" if row["times"] > 1 and last > since else ""
+        )
+        is_down = row["entity"] == "query" or row["is_long_running"]
+        return f"{name} has {'been down' if is_down else 'failed'} {lasting}{again}"
+    if kind == "ended":
+        if row["entity"] == "query" or row["is_long_running"]:
+            return f"{name} has been down {lasting}; its last run is {row['cause']}"
+        return f"{name}: its last run has been {row['cause']} {lasting}"
+    if kind == "silent":
+        what = "commit" if row["entity"] == "query" else "event"
+        usual = "" if row["usual_ms"] is None else f", usually every {span(row['usual_ms'])}"
+        return f"{name} is silent: no {what} {lasting}{usual}"
+    if kind == "crash-loop":
+        ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
+        if row["times"] < _LOOP:
+            return f"{name} was down for {span(row['usual_ms'])} of the last hour; {ago}"
+        down = f", down for {span(row['usual_ms'])}" if row["usual_ms"] else ""
+        return f"{name} is in a crash loop: {counted(row['times'], 'run')} failed in the last hour{down}; {ago}"
+    if kind == "overdue":
+        what = str(about.get("spark.deadline.subject") or "work")
+        number = about.get({"batch": "spark.batch.id", "job": "spark.job.id", "stage": "spark.stage.id"}.get(what, ""))
+        limit = about.get("spark.deadline.limit_ms")
+        work = what if number is None else f"{what} {number}"
+        return f"{name}: {work} has been overdue {lasting}" + (f", limit {span(limit)}" if limit else "")
+    reporter = f"Reporter '{about.get('spark.events.reporter.name', '?')}' of '{shortened(row['app_name'])}'"
+    return f"{reporter} has been open {lasting}"
+
+
+def _joined(some: list[ProblemCard]) -> ProblemCard:
+    """Return one card for several queries with the same problem."""
+    first = min(some, key=lambda one: one.since)
+    if len(some) == 1:
+        return first
+    state = {"failure": "are down", "ended": "are down", "silent": "are silent", "overdue": "are overdue"}
+    title = f"{len(some):,} queries of '{shortened(first.application)}' {state.get(first.kind, 'fail repeatedly')}"
+    names = ", ".join(shortened(one.name) for one in sorted(some, key=lambda one: one.name)[:3])
+    more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
+    since = f"since {when(first.since)} ({span(first.duration_ms)})"
+    joined = dataclasses.replace(
+        first,
+        title=f"{title} {since}: {names}{more}",
+        subjects=tuple(one.subject for one in some),
+        last=max(one.last for one in some),
+        alarms=sum(one.alarms for one in some),
+    )
+    return dataclasses.replace(joined, text=card(joined))
+
+
+def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
+    """Return the links, the most useful first. The driver's UI works only while the application runs."""
+    known = [
+        ("runbook", "incident.runbook_url"),
+        ("history server", "spark.history.url"),
+        *(() if has_ended else (("Spark UI", "spark.ui.url"),)),
+        ("YARN", "spark.yarn.tracking_url"),
+        ("log", "spark.log.url"),
+        ("trace", "spark.trace.url"),
+    ]
+    return tuple(
+        Link(name, url)
+        for name, key in known
+        if isinstance(url := about.get(key), str) and url.startswith(("https://", "http://"))
+    )
+
+
+def _command(place: str, application: str, key: str | None) -> str:
+    command = f"spark-events why {shlex.quote(place)} {shlex.quote(application)}"
+    return command if key is None else f"{command} --incident {shlex.quote(key)}"
+
+
+def _slug(key: str) -> str:
+    return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def _text(about: dict[str, Any], key: str) -> str | None:
+    value = about.get(key)
+    return None if value in (None, "") else on_one_line(str(value))
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None

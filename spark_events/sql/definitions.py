@@ -1,0 +1,38 @@
+"""All definitions, each after the definitions that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_events.sql import dialects
+from spark_events.sql.incidents import FAILURES, FAILURES_BY_CAUSE, INCIDENTS, SLA_VIOLATIONS
+from spark_events.sql.runs import RUNS, UPTIME
+from spark_events.sql.status import NOW, SOURCES
+
+_TEXTS = {
+    "spark_events_runs": RUNS,
+    "spark_events_uptime": UPTIME,
+    "spark_events_failures": FAILURES,
+    "spark_events_failures_by_cause": FAILURES_BY_CAUSE,
+    "spark_events_incidents": INCIDENTS,
+    "spark_events_sla_violations": SLA_VIOLATIONS,
+    "spark_events_sources": SOURCES,
+    "spark_events_now": NOW,
+}
+NAMES = tuple(_TEXTS)
+
+
+def views(dialect: str) -> list[str]:
+    """Return the CREATE VIEW statements for ``postgresql`` or ``sqlite``."""
+    return [f"CREATE VIEW {name} AS {dialects.in_database(dialect, text)}" for name, text in _TEXTS.items()]
+
+
+def table(name: str, column: Callable[[str], str], now: int) -> str:
+    """Return the statement that computes a table of a report in DuckDB.
+
+    Args:
+        name: one of :data:`NAMES`; the definitions that it uses must have been computed.
+        column: returns the column of ``spark_events`` with an attribute.
+        now: the time, in milliseconds.
+    """
+    return f"CREATE OR REPLACE TABLE {name} AS {dialects.in_duckdb(_TEXTS[name], column, now)}"

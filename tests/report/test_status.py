@@ -1,0 +1,200 @@
+"""Stories of trouble: what is wrong now, and that OK is never said over a fire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
+from report.test_model import report_of, subject
+from spark_events.report.terminal import print_report
+
+NOW = START + 24 * HOUR
+DAY = 24 * HOUR
+
+
+def stream(story: Story, run: int = 1, at: int = START, query: str = "clicks") -> Any:
+    """Start an application with a query; return both."""
+    app = story.application("shop", f"app-{run}")
+    app.status("RUNNING", at)
+    started = app.query(query, f"run-{run}", f"checkpoint-{run}")
+    started.status("RUNNING", at)
+    return app, started
+
+
+def crashed_39_times(story: Story) -> None:
+    for run in range(39):
+        at = NOW - 2 * HOUR + run * 3 * MINUTE
+        app, query = stream(story, run, at)
+        query.commit(at + 10 * SECOND, 100)
+        app.failure(at + MINUTE, "application")
+        app.status("FAILED", at + MINUTE)
+    app, query = stream(story, 40, NOW - 2 * MINUTE)
+    query.commit(NOW - MINUTE, 100)
+
+
+def failed_every_minute(story: Story) -> None:
+    app = story.application("server", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    for minute in range(60):
+        about: dict[str, Any] = {"incident.role": "alarm", "incident.key": "server/job=etl/failure"}
+        app.failure(NOW - HOUR + minute * MINUTE + 30 * SECOND, "job", **about)
+
+
+def failed_until_the_newest_event(story: Story) -> None:
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    for number in range(300):
+        app.failure(NOW - HOUR + number * 10 * SECOND, "application")
+
+
+def fell_silent(story: Story) -> None:
+    app, query = stream(story, at=NOW - 8 * HOUR)
+    for minute in range(120):
+        query.commit(NOW - 8 * HOUR + minute * MINUTE, 100)
+    for minute in range(8 * 60):
+        app.event("HeartbeatEvent", NOW - 8 * HOUR + minute * MINUTE, **{"spark.heartbeat.interval_ms": MINUTE})
+
+
+def died_three_days_ago(story: Story) -> None:
+    for number in range(3):
+        app = story.application(f"app-{number}", f"id-{number}")
+        app.status("RUNNING", NOW - 4 * DAY)
+        for minute in range(60):
+            app.event("HeartbeatEvent", NOW - 3 * DAY - HOUR + minute * MINUTE)
+
+
+def failed_71_times_alike(story: Story) -> None:
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    for number in range(71):
+        query = app.query(f"q{number}", f"run-{number}")
+        query.status("RUNNING", NOW - HOUR)
+        query.failure(NOW - MINUTE, "job")
+        query.failure(NOW - MINUTE, "query")
+        query.status("FAILED", NOW - MINUTE)
+
+
+def ended_without_a_cause(story: Story) -> None:
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    app.status("LOST", NOW - MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("tell", "kinds"),
+    [
+        (crashed_39_times, ["crash-loop"]),
+        (failed_every_minute, ["failure"]),
+        (failed_until_the_newest_event, ["failure"]),
+        (fell_silent, ["silent"]),
+        (died_three_days_ago, ["silent", "silent", "silent"]),
+        (failed_71_times_alike, ["failure"]),
+        (ended_without_a_cause, ["failure"]),
+    ],
+)
+def test_ok_is_not_said_over_a_fire(tell: Callable[[Story], None], kinds: list[str]) -> None:
+    story = Story()
+    tell(story)
+    report = report_of(story.events, now=NOW)
+    assert [problem.kind for problem in report.problems] == kinds
+    assert report.is_wrong
+    assert report.status.startswith(f"{len(kinds)} problem")
+    assert "newest event" in report.status
+    assert all(len(problem.text.splitlines()) <= 8 for problem in report.problems)
+
+
+def healthy_stream(story: Story) -> None:
+    app, query = stream(story, at=NOW - HOUR)
+    for minute in range(60):
+        query.commit(NOW - HOUR + minute * MINUTE, 100)
+    app.event("HeartbeatEvent", NOW - 10 * SECOND)
+
+
+def new_checkpoints(story: Story) -> None:
+    for run in range(1, 4):
+        at = NOW - (4 - run) * 3 * HOUR
+        app, query = stream(story, run, at)
+        for minute in range(170 if run < 3 else 180):
+            query.commit(at + minute * MINUTE, 100)
+        if run < 3:
+            query.failure(at + 170 * MINUTE, "query")
+            query.status("FAILED", at + 170 * MINUTE)
+            app.status("FAILED", at + 170 * MINUTE)
+
+
+def finished_batch(story: Story) -> None:
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - 30 * DAY)
+    app.status("FINISHED", NOW - 30 * DAY + HOUR)
+
+
+@pytest.mark.parametrize("tell", [healthy_stream, new_checkpoints, finished_batch])
+def test_ok_names_the_newest_event(tell: Callable[[Story], None]) -> None:
+    """A query is its application and name: a stream that restarts with a new checkpoint is one query."""
+    story = Story()
+    tell(story)
+    report = report_of(story.events, now=NOW)
+    assert report.problems == ()
+    assert not report.is_wrong
+    assert report.status.startswith("OK: nothing is wrong now; newest event ")
+    assert report.status.endswith(" ago, of 1 application.")
+    assert len(report.queries) <= 1
+
+
+def test_a_stale_source_is_not_ok() -> None:
+    """If nothing arrives for 15 minutes, an application that has not ended is not RUNNING, and its lane is grey."""
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    app.event("EventsDroppedEvent", NOW - 20 * MINUTE)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert report.is_wrong
+    assert report.status.startswith("Unknown: no event for more than 15 min, although 1 application has not ended;")
+    assert [(one.newest, one.running) for one in report.stale] == [(NOW - 20 * MINUTE, 1)]
+    assert subject(report, "batch").outcome == "SILENT"
+    assert report.drawing is not None
+    states = [segment[:3] for segment in report.drawing.lanes["a:batch"]]
+    ran = (NOW - HOUR, NOW - 20 * MINUTE, "running")
+    assert states == [ran, (NOW - 20 * MINUTE, NOW, "no data")]
+
+
+def test_a_lane_has_one_state_at_a_time() -> None:
+    """Work is not overdue while its query is down, and a percentage is not shown of a run that has not ended."""
+    story = Story()
+    _, query = stream(story, at=NOW - HOUR)
+    late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch"}
+    query.event("DeadlineStatusChangeEvent", NOW - 50 * MINUTE, **late, **{"spark.status.new": "OVERDUE"})
+    query.failure(NOW - 40 * MINUTE, "query")
+    query.status("FAILED", NOW - 40 * MINUTE)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert report.drawing is not None
+    lane = report.drawing.lanes["q:shop/clicks"]
+    assert [(end - start, state) for start, end, state, _ in lane] == [
+        (20 * MINUTE, "running"),
+        (40 * MINUTE, "down"),
+        (10 * MINUTE, "overdue"),
+    ]
+    assert [problem.kind for problem in report.problems if problem.entity == "query"] == ["failure"]
+    assert subject(report, "clicks").uptime_percent is None
+
+
+def test_a_clock_that_was_not_set_does_not_stretch_the_axis() -> None:
+    story = Story()
+    healthy_stream(story)
+    story.application("shop", "app-1").event("EventsDroppedEvent", 0)
+    assert report_of(story.events, now=NOW).since == NOW - HOUR
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_narrow_terminal_breaks_no_words(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    """Tables have fewer columns, and a downtime of an application and its queries is told once."""
+    print_report(report_of(busy_day().events, now=START + 21 * HOUR), width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    words = {word for line in lines for word in line.split()}
+    assert words >= {"clicks-per-minute", "book-payments", "90.08", "SILENT", "p95"}
+    assert ("Restarts" in words) == (width == 120)
+    assert sum(line.startswith("  down 2026") for line in lines) == 5

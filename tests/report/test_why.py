@@ -1,0 +1,112 @@
+"""Tests of ``spark-events why``: the card of one incident, and what changed since the last good run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.stories import HOUR, MINUTE, START, Story, add_summary
+from spark_events import Event
+from spark_events.cli import main
+
+Store = Callable[[Sequence[Event]], Path]
+
+
+def nightly() -> Story:
+    """Return a good run and a failed run of an application with other settings, less memory and more input."""
+    story = Story()
+    for number, (memory, version, rows) in enumerate((("8g", "v1", 1_000), ("2g", "v2", 9_000))):
+        app = story.application("nightly", f"app-{number}")
+        at = START + number * 24 * HOUR
+        about: dict[str, Any] = {"spark.setting.executor.memory": memory, "spark.tag.revision": version}
+        app.status("RUNNING", at, **{"spark.version": "4.0.1", "spark.tag.team": "etl", **about})
+        add_summary(story, {**app.base, "spark.summary.input_rows": rows}, at + HOUR, 1.0, 0.5, None)
+        if number:
+            more: dict[str, Any] = {
+                "failure.class": "OUT_OF_MEMORY",
+                "failure.retry_useful": False,
+                "incident.key": "nightly/failure",
+                "incident.role": "alarm",
+                "incident.runbook_url": "https://wiki/nightly",
+                "spark.history.url": "http://history:18080/history/app-1/jobs/",
+                "spark.ui.url": "http://driver:4040",
+            }
+            app.failure(at + HOUR, "application", "OutOfMemoryError: Java heap space", **more)
+        app.status("FAILED" if number else "FINISHED", at + HOUR)
+    return story
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["why", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_the_card_says_why_and_what_changed(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    path = str(stored(nightly().events))
+    code, output, _ = called(capsys, path)
+    lines = [line.split(maxsplit=1) for line in output.splitlines()[1:]]
+    rows = {name.removesuffix(":"): value for name, value in lines if name.endswith(":")}
+    assert code == 0
+    assert output.startswith("Application 'nightly' has failed since 2026-11-19 12:06:40 (")
+    assert rows["why"] == "OutOfMemoryError: Java heap space (OUT_OF_MEMORY; a rerun does not help)"
+    assert rows["line"] == "/jobs/payments.py:16 in book"
+    assert "application 'nightly' app-1 has ended" in rows["where"]
+    assert rows["links"].split() == [
+        *("runbook", "https://wiki/nightly"),
+        *("history", "server", "http://history:18080/history/app-1/jobs/"),
+    ]
+    assert rows["changed"].startswith("executor.memory 8g → 2g; tag revision v1 → v2; input rows 1,000 → 9,000 (since")
+    assert rows["next"] == f"spark-events report {path} --app nightly"
+    assert len(output.splitlines()) <= 10
+
+
+def test_json_has_the_same(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    path = str(stored(nightly().events))
+    _, output, _ = called(capsys, path, "night*", "--incident", "nightly/failure", "--json")
+    found = json.loads(output)
+    assert found["problem"]["incident_key"] == "nightly/failure"
+    assert found["problem"]["tags"] == {"revision": "v2", "team": "etl"}
+    changed = {one["name"]: (one["before"], one["after"]) for one in found["changed"]["changes"]}
+    assert changed["executor.memory"] == ("8g", "2g")
+    assert found["changed"]["good"] == "app-0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch"], "no application 'nosuch'; the source has: nightly"),
+        (["--incident", "gone/failure"], "no open incident 'gone/failure'; open: nightly/failure"),
+    ],
+)
+def test_a_wrong_name_lists_the_names(
+    capsys: pytest.CaptureFixture[str], stored: Store, arguments: list[str], message: str
+) -> None:
+    code, _, errors = called(capsys, str(stored(nightly().events)), *arguments)
+    assert (code, errors) == (1, f"spark-events: {message}\n")
+
+
+def test_nothing_is_wrong(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", START)
+    app.status("FINISHED", START + MINUTE)
+    code, output, _ = called(capsys, str(stored(story.events)))
+    assert code == 0
+    assert output.startswith("OK: nothing is wrong now; newest event ")
+
+
+@pytest.mark.parametrize(("ending", "code"), [("FINISHED", 0), ("FAILED", 3)])
+def test_the_exit_code_tells_whether_anything_is_wrong(
+    capsys: pytest.CaptureFixture[str], stored: Store, ending: str, code: int
+) -> None:
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", START)
+    app.status(ending, START + MINUTE)
+    assert main(["report", str(stored(story.events)), "--fail-on", "now"]) == code
+    assert ("OK" in capsys.readouterr().out) == (code == 0)
