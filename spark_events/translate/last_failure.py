@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import msgspec
 
@@ -79,6 +81,13 @@ class LastFailure:
         known = msgspec.json.decode(memory, type=_Memory) if memory else _Memory()
         self.standing, self._job, self._execution = known.failure, known.job, known.execution
         self.started(known.job, known.execution)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Run the block without a change of the failure that stands."""
+        before = self.standing, self._job, self._execution, self.is_new
+        yield
+        self.standing, self._job, self._execution, self.is_new = before
 
     def started(self, job: int | None = None, execution: int | None = None) -> None:
         """Note that a job, a SQL execution, or a job of a SQL execution has started."""

@@ -290,8 +290,10 @@ class Translator:
             return
         if isinstance(record, ApplicationStart):
             self._executors.forget_number()
-        for draft in self._drafts(record):
-            self._incidents.of(draft, {**self._application.scope_variables, **draft.attributes})
+        # The memory of the preceding sidecar is newer than these records.
+        with self._last_failure.unchanged():
+            for draft in self._drafts(record):
+                self._incidents.of(draft, {**self._application.scope_variables, **draft.attributes})
 
     def emit(self, draft: Draft) -> Event:
         """Return the event of a draft that no record caused, such as a report by the dispatcher."""
