@@ -57,11 +57,12 @@ def one_of(name: str, given: object, allowed: Sequence[str]) -> None:
         refuse(name, given, ", ".join(map(repr, allowed)))
 
 
-def instance(name: str, given: object, kind: type, *, none: bool = True) -> None:
-    """Check that an option is an instance of a class."""
+def instance(name: str, given: object, kind: type, *, none: bool = True, such_as: str = "") -> None:
+    """Check that an option is an instance of a class; ``such_as`` is the field that a plain value probably means."""
     if (given is not None or not none) and not isinstance(given, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
-        refuse(name, given, f"{article} {kind.__name__}" + (", or None" if none else ""))
+        example = f", such as {kind.__name__}({such_as}={given!r})" if isinstance(given, (int, float, str)) else ""
+        refuse(name, given, f"{article} {kind.__name__}" + (such_as and example) + (", or None" if none else ""))
 
 
 def columns_of(name: str, given: object) -> tuple[str, ...] | None:

@@ -14,6 +14,8 @@ __all__ = ["different", "hint", "hints"]
 
 #: Errors raised by a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
+#: Parts of the messages of asyncio when code starts an event loop inside a running one.
+_NESTED_LOOP = ("event loop is already running", "from a running event loop", "while another loop is running")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
@@ -31,7 +33,14 @@ def hint(plan: Plan, failure: RowFailure) -> str:
     of_none = failure.type in ("AttributeError", "TypeError") and "'NoneType' object" in failure.message
     if of_none and plan.resource is None and "resource" in _names(plan.fn):
         return "ctx.resource is None without the argument resource: give resource=…"
+    if failure.type == "RuntimeError" and any(text in failure.message for text in _NESTED_LOOP):
+        return "fn already runs in an event loop: await the coroutine, without run_until_complete or asyncio.run"
     is_misfit = failure.type == "OutputError"
+    if failure.type.endswith("JSONDecodeError") and "loads" in _names(plan.fn):
+        # The function decodes a text within the answer, such as that of a language model.
+        if plan.retry is None or not plan.retry.on_invalid:
+            return "the text in the answer is not valid JSON: give Retry(on_invalid=True) to ask again"
+        return ""
     if failure.type in _MISREAD or (is_misfit and "a mapping without" in failure.message):
         called = _names(plan.fn) | _names(plan.resource)
         if "json" in called and "raise_for_status" not in called:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -25,8 +26,17 @@ A_co = TypeVar("A_co", bound=Action, covariant=True)
 #: Places where a settled result can be stored.
 Storage = Literal["local", "replicated", "reliable"]
 
-_TIMEOUT = 30.0
-_IN_FLIGHT = 20
+
+class _Seconds(float):
+    """Default that adapts to other values; a value of the caller, even an equal one, does not."""
+
+
+class _Number(int):
+    """Like :class:`_Seconds`, for whole numbers."""
+
+
+_TIMEOUT = _Seconds(30)
+_IN_FLIGHT = _Number(20)
 _MOST_IN_FLIGHT = 100_000
 _MOST_ENTRIES = 100_000
 
@@ -47,8 +57,8 @@ class Retry:
         on: exception types to retry, or a function that receives the exception and returns whether to retry. Default:
             temporary errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function that receives the call's result and returns whether to retry.
-        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
-            model.
+        on_invalid: whether to retry an answer that does not fit ``output`` or is not valid JSON, such as a wrong answer
+            from a language model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
             by the worker process for that time. While the destination answers other calls, a 5xx pauses only its row.
 
@@ -165,8 +175,8 @@ class Auto:
     def __post_init__(self) -> None:
         whole("Auto.max", self.max, 1, _MOST_IN_FLIGHT)
         whole("Auto.min", self.min, 1, self.max)
-        if self.initial == _IN_FLIGHT:
-            object.__setattr__(self, "initial", min(max(self.initial, self.min), self.max))
+        if isinstance(self.initial, _Number):
+            object.__setattr__(self, "initial", min(max(int(self.initial), self.min), self.max))
         whole("Auto.initial", self.initial, self.min, self.max)
 
 
@@ -264,10 +274,11 @@ class Limits:
             whole("Limits.max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT, or_else="'auto', or an Auto")
         seconds("Limits.timeout", self.timeout, none=True)
         seconds("Limits.total_timeout", self.total_timeout, none=True)
-        if self.timeout is not None and self.total_timeout is not None and self.timeout > self.total_timeout:
-            if self.timeout != _TIMEOUT:
-                refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
-            object.__setattr__(self, "timeout", self.total_timeout)
+        total = math.inf if self.total_timeout is None else self.total_timeout
+        if isinstance(self.timeout, _Seconds):
+            object.__setattr__(self, "timeout", min(float(self.timeout), total))
+        elif self.timeout is not None and self.timeout > total:
+            refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
         if self.max_in_flight_job is not None:
             whole("Limits.max_in_flight_job", self.max_in_flight_job, 1)
         if not isinstance(self.rate_limit, Rate):

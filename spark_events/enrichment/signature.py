@@ -49,12 +49,20 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
     if not callable(fn):
         raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; expected {wanted}")
+    if inspect.isclass(fn):
+        raise InvalidPlanError(
+            f"fn is the class {fn.__qualname__}, not a function: pass an object of it that has an async __call__, such "
+            f"as {fn.__name__}(…), or one of its async methods; expected {wanted}"
+        )
     inner = bare(fn)
     if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
     if not inspect.iscoroutinefunction(inner):
         which = "has a decorator that is" if hasattr(inner, "__wrapped__") else "is"
-        raise InvalidPlanError(f"{name_of(fn)} {which} not async; expected {wanted}")
+        raise InvalidPlanError(
+            f"{name_of(fn)} {which} not async; expected {wanted}. Call blocking code with "
+            "await asyncio.to_thread(function, row)"
+        )
     if _hides_context(fn) or not (_accepts(fn, 1) or _accepts(fn, 2)):
         raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; expected {wanted}")
     first, answer = _annotations(fn)

@@ -147,7 +147,9 @@ def _python_root(text: str, code: UserCode) -> Cause | None:
         text = _MARGIN.sub("", text)
     # Python prints the cause first. The driver's traceback contains the worker's traceback, so the last traceback is
     # the innermost.
-    _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
+    # A cause without a traceback only summarises the exception that follows, such as an EnrichmentError.
+    parts = (part.rpartition(_TRACEBACK) for part in text.split(_DIRECT_CAUSE))
+    found, traceback = next(((mark, rest) for _, mark, rest in parts if mark), ("", ""))
     error = _PYTHON_ERROR.search(traceback) if found else None
     if error is None:
         return None

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
@@ -35,10 +35,24 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["run"]
+__all__ = ["WithDeadLetters", "run"]
 
 _LOG = logging.getLogger(__name__)
 _MAX_PROBLEMS_LOGGED = 10
+
+
+class WithDeadLetters(tuple["DataFrame", "DataFrame"]):
+    """The enriched rows and the dead letters; code that takes the pair for a DataFrame gets an explanation."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"enrich_batch with on_failure='dead_letter' returns two DataFrames, which have no attribute {name!r} "
+            "together: write enriched, dead = enrich_batch(…)"
+        )
 
 
 def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -> tuple[DataFrame, DataFrame | None]:

@@ -175,7 +175,7 @@ def enrich_batch(
         MissingExtraError: when pyarrow or pandas is not installed.
     """
     check_libraries()
-    from spark_events.enrichment.api.batch import run
+    from spark_events.enrichment.api.batch import WithDeadLetters, run
     from spark_events.enrichment.api.request import Request
     from spark_events.enrichment.driver.checkpoint import check_storage
     from spark_events.enrichment.driver.micro_batch import is_connect, micro_batch
@@ -191,4 +191,4 @@ def enrich_batch(
     leases = limits.driver_channel and not is_connect(df)
     request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay, leases=leases)
     enriched, dead = run(request, batch, limits, replay)
-    return enriched if dead is None else (enriched, dead)
+    return enriched if dead is None else WithDeadLetters((enriched, dead))

@@ -13,6 +13,7 @@ from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
     check_collation,
+    check_received,
     existing,
     output_of,
 )
@@ -86,6 +87,7 @@ class Request:
         made = output_of(df, output, failure_column if takes_column else "")
         no_columns = isinstance(input_cols, (list, tuple)) and not input_cols
         inputs = existing(df, "input_cols", () if no_columns else columns_of("input_cols", input_cols))
+        check_received(df, inputs)
         check_shared_answers(plan, inputs)
         identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
         check_collation(df, "key", plan.key or ())

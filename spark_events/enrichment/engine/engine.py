@@ -131,7 +131,7 @@ class Engine:
         process = current_process()
         self._loop = loop = process.background.loop
         source = iter(chunks)
-        process.watch.add(self._stood_still)
+        process.watch.add(self._stood_still, self.hint)
         try:
             loop.call_soon_threadsafe(self._begin, process)
             while self._pool is None:
@@ -155,7 +155,7 @@ class Engine:
         self._news.put(StoppedError("the run was cancelled"))
 
     def hint(self, text: str) -> None:
-        """Add a warning for the driver's log to the counters; called on the loop."""
+        """Add a warning for the driver's log to the counters; may be called from any thread."""
         self._counts.hints[text] = 1
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:

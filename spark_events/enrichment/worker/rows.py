@@ -170,11 +170,18 @@ def _row_type(names: tuple[str, ...]) -> Any:
                 raise KeyError(f"no column {which!r}; the function receives: {', '.join(names)}") from None
         return tuple.__getitem__(self, which)
 
+    def missing(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"no column {name!r}; the function receives: {', '.join(names)}")
+
     def as_dict(self: Any) -> dict[str, Any]:
         """Return the row as a dictionary, like ``pyspark.sql.Row.asDict``."""
         return dict(zip(names, self, strict=True))
 
-    return type("Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "asDict": as_dict})
+    return type(
+        "Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "__getattr__": missing, "asDict": as_dict}
+    )
 
 
 def _at(index: int) -> property:

@@ -207,7 +207,10 @@ def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -
             "Exits",
             "events.reporter.mine: the reporter cannot be created: RuntimeError: the reporter tried to end its",
         ),
-        ("Unfinished", "events.reporter.mine.type: given 'unit.dispatch.test_pipeline:Unfinished' (Unfinished does not define"),
+        (
+            "Unfinished",
+            "events.reporter.mine.type: given 'unit.dispatch.test_pipeline:Unfinished' (Unfinished does not define",
+        ),
     ],
 )
 def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str) -> None:
