@@ -439,7 +439,10 @@ class Replay:
             so that its replay makes only the missing calls. None: a repeated batch repeats all its calls.
         version: part of the key of stored answers. The code of ``fn`` is not part of the key: if a code change affects
             the answers, change the version; otherwise a replay uses the answers of the earlier code.
-        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
+        name: the enrichment's own name, part of ``ctx.idempotency_key`` and of the key of stored answers. Two
+            enrichments of one batch need different names. None: the module and name of ``fn``.
+        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: the
+            ``input_cols``; without these, all columns.
         query: a name that stays the same across restarts; required whenever ``batch_id`` is required.
         batch_id: the number that ``foreachBatch`` passed; another number counts as the next batch, and releases the
             earlier results of this call of ``foreachBatch``. Spark reports this number, except with Connect and in
@@ -452,6 +455,7 @@ class Replay:
 
     store: str | os.PathLike[str] | None = None
     version: str = "1"
+    name: str | None = None
     idempotency_cols: str | Sequence[str] | None = None
     query: str | None = None
     batch_id: int | None = None
@@ -464,6 +468,8 @@ class Replay:
         if self.store is None and self.version != "1":
             refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
+        if self.name is not None:
+            text("Replay.name", self.name, "a name that stays the same across restarts")
         if self.query is not None:
             text("Replay.query", self.query, "a name that stays the same across restarts")
         if self.batch_id is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_name", "takes_context"]
+__all__ = ["bare", "check_function", "check_resource", "name_of", "names_in", "qualified_name", "takes_context"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
@@ -33,6 +34,20 @@ def qualified_name(fn: Callable[..., Any]) -> str:
     inner = bare(fn)
     name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
     return f"{getattr(inner, '__module__', None) or ''}.{name}"
+
+
+def names_in(fn: Any) -> set[str]:
+    """Return the names that a function uses, including those of the functions inside it."""
+    names: set[str] = set()
+    left = [getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)] if fn is not None else []
+    while left:
+        code = left.pop()
+        if code is not None:
+            # In bytecode, the names of keyword arguments are constants.
+            texts = (part for one in code.co_consts for part in (one if isinstance(one, tuple) else (one,)))
+            names.update(code.co_names, (text for text in texts if isinstance(text, str)))
+            left += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return names
 
 
 def check_function(fn: Any, *, bulk: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
+from spark_events.enrichment.driver.batch_names import names
 from spark_events.enrichment.driver.checkpoint import settle
 from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
@@ -24,10 +25,10 @@ from spark_events.enrichment.driver.replay import (
     warn_of_other_definitions,
 )
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post, warn_of_failures
-from spark_events.enrichment.driver.warnings import warn_of_split, warn_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_equal_names, warn_of_split, warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.settings import Limits, Replay
-from spark_events.enrichment.signature import name_of, qualified_name
+from spark_events.enrichment.signature import name_of
 from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
 from spark_events.errors import InvalidPlanError
@@ -71,6 +72,8 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     replay = _store(request, batch, repeated.store, repeated.version)
     warn_of_storage(df, storage)
     held.begin(df, batch)
+    if names.is_taken(batch, request.name, request.definition.answers):
+        warn_of_equal_names(df, request.name)
     if replay is not None:
         clear_older(replay)
         check_definition(replay, batch, request.definition.answers)
@@ -128,7 +131,7 @@ def _store(
     plan, schema = request.plan, request.df.schema
     columns = [typed(schema, names) for names in (request.input_cols, plan.coalesce_by or (), request.identity)]
     return ReplayStore(
-        root, batch.query, batch.batch, qualified_name(plan.fn), version, request.output.serialised(), repr(columns)
+        root, batch.query, batch.batch, request.name, version, request.output.serialised(), repr(columns)
     )
 
 

@@ -21,11 +21,11 @@ _NUMBERS = frozenset({int, float})
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
     """Return a function that computes the idempotency key of a row from its index.
 
-    The key is a digest of the scope (query and micro-batch) and of the row's content. The partition and the order are
-    not part of it, because they may be different in a replay. Rows that are equal in every column have the same key.
+    The key is a digest of the scope and of the row's values in some columns. The partition and the order are not part
+    of it, because they may be different in a replay. Rows that are equal in these columns have the same key.
 
     Args:
-        scope: identity of the batch, stable across restarts.
+        scope: identity of the query, the batch and the enrichment, stable across restarts.
         columns: the columns whose values identify the row.
         batch: the rows.
     """

@@ -44,6 +44,7 @@ def test_help_names_every_argument(function: Any) -> None:
         ("on_invalid", "() has no argument 'on_invalid'; write retry=Retry(on_invalid=…)"),
         ("max_ratio", "() has no argument 'max_ratio'; write on_failure=OnFailure(max_ratio=…)"),
         ("ttl", "() has no argument 'ttl'; write cache=Cache(ttl=…)"),
+        ("name", "() has no argument 'name'; write replay=Replay(name=…)"),
         ("batch_id", "() has no argument 'batch_id'; write replay=Replay(batch_id=…)"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
