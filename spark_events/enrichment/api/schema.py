@@ -22,6 +22,13 @@ __all__ = [
 _BY_BYTES = "UTF8_BINARY"
 
 
+#: Settings of a session on which the meaning of column definitions depends.
+_PARSER_SETTINGS = ("spark.sql.timestampType", "spark.sql.ansi.enabled")
+#: Parsed column definitions, by text and settings.
+_schemas: dict[tuple[str | None, ...], StructType] = {}
+_MOST_SCHEMAS = 100
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
     """Columns of the answers, as a Spark schema and as an Arrow schema."""
@@ -236,10 +243,18 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
             f"output is {output!r}; allowed: column definitions such as 'country string, risk double', a StructType, "
             "or a dataclass, TypedDict or Pydantic model"
         )
+    # A stream parses the same text in every micro-batch. These settings change the result.
+    session = df.sparkSession
+    place = (output, *(session.conf.get(key, None) for key in _PARSER_SETTINGS))
+    if place in _schemas:
+        return _schemas[place]
     try:
         # Create an empty DataFrame, which runs Spark's own parser. This public API is the same for classic and Connect
         # sessions of Spark 3.5 and 4.
-        return df.sparkSession.createDataFrame([], output).schema
+        schema = _schemas[place] = session.createDataFrame([], output).schema
+        while len(_schemas) > _MOST_SCHEMAS:
+            del _schemas[next(iter(_schemas))]
+        return schema
     except Exception as wrong:
         if "char/varchar" in str(wrong):
             # Spark parses char and varchar, but raises an internal error for these types later.
