@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs imports screenshots test test-matrix demo bench release wheel clean
+.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs imports screenshots test test-matrix demo bench changes release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -121,6 +121,10 @@ demo: setup ## run three example jobs, one of which fails, and show their events
 
 bench: setup ## run the benchmarks (ARGS: some of them); write one table to build/bench
 	$(call in,.venv) -m benchmarks $(ARGS)
+
+# Without VERSION, print the section; with VERSION, move the files of changes/ into CHANGELOG.md.
+changes: setup ## print the changes since the last release; VERSION=x.y.z writes them to CHANGELOG.md
+	$(call in,.venv) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 release: setup ## build sdist, wheel, Maven artifacts, checksums and SBOM into dist/, twice, and compare
 	$(call in,.venv) -m release

@@ -43,6 +43,28 @@ class UnjumpedWall:
         return round(min(self._clocks.wall(), self._origin + self._clocks.monotonic()) * 1000)
 
 
+#: A smaller difference is the drift of the wall clock, or the time between two readings.
+_STEP_SECONDS = 1.0
+
+
+class ClockSteps:
+    """Detects that the wall clock was set, by the monotonic clock.
+
+    Args:
+        clocks: the clocks of this process.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._offset = clocks.wall() - clocks.monotonic()
+
+    def take(self) -> int:
+        """Return by how many milliseconds the wall clock was set ahead since the last call; negative: back; 0: not."""
+        offset = self._clocks.wall() - self._clocks.monotonic()
+        step, self._offset = offset - self._offset, offset
+        return round(step * 1000) if abs(step) >= _STEP_SECONDS else 0
+
+
 def boot() -> str:
     """Identify the start of this machine, from which its monotonic clock counts; '' if unknown.
 

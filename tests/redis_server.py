@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fakes import eventually
+from missing import missing
 from ports import free_port
-from reporters.peers.processes import missing
 
 __all__ = ["redis_server"]
 

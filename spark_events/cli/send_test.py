@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import concurrent.futures
+import functools
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from spark_events.cli.arguments import add_configuration, configuration, parsed
 from spark_events.cli.output import show, table
 from spark_events.config import positive_duration
 from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
-from spark_events.dispatch.pipeline import build
+from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
-from spark_events.event import Event, EventBuilder
+from spark_events.event import AttributeValue, Event, EventBuilder, Severity
 from spark_events.event.text import on_one_line
 from spark_events.reporters.reporter import Reporter
 
@@ -38,6 +40,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="TIME",
         help="time limit of each call of a reporter (default: %(default)s)",
     )
+    parser.add_argument(
+        "--sample",
+        choices=_SAMPLES,
+        default="event",
+        help="event: one harmless event; failure: an alert as people will see it, and then its recovery, so that"
+        " nothing stays open (default: %(default)s)",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -53,14 +62,16 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     settings = given.settings()
     pipeline = build(settings)
-    outcomes = {one.name: _start(one.name, one.make, chosen.timeout) for one in pipeline.deliveries}
+    about = _identity(pipeline)
+    samples = {one.name: _SAMPLES[chosen.sample](one.name, about) for one in pipeline.deliveries}
+    outcomes = {one.name: _start(one.name, one.make, samples[one.name], chosen.timeout) for one in pipeline.deliveries}
     rows = [
         (name, given.value(f"events.reporter.{name}.type") or "", "disabled", "", on_one_line("; ".join(problems)))
         for name, problems in pipeline.disabled.items()
     ]
     failed = len(rows)
     for name, promise in outcomes.items():
-        outcome = _result(promise, chosen.timeout)
+        outcome = _result(promise, chosen.timeout, len(samples[name]))
         failed += outcome.error is not None
         kind = given.value(f"events.reporter.{name}.type") or "log"
         why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
@@ -71,11 +82,13 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[SendOutcome]:
+def _start(
+    name: str, make: Callable[[], Reporter], events: Sequence[Event], timeout: float
+) -> concurrent.futures.Future[SendOutcome]:
     promise: concurrent.futures.Future[SendOutcome] = concurrent.futures.Future()
 
     def run() -> None:
-        promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
+        promise.set_result(asyncio.run(_send(make, events, timeout)))
 
     # Use a daemon thread instead of a pool, because a reporter that blocks its thread must not prevent the command's
     # exit.
@@ -90,7 +103,55 @@ def event_for(name: str) -> Event:
     return builder.set_attribute("host.name", socket.gethostname()).build()
 
 
-async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> SendOutcome:
+def _event(name: str, _: Mapping[str, AttributeValue]) -> list[Event]:
+    return [event_for(name)]
+
+
+def _failure(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:
+    """Return the alarm of a failed query and its recovery, with a key that no earlier alert has."""
+    key = f"spark-events-test-{uuid.uuid4().hex[:8]}/query=sample/failure"
+    common: dict[str, AttributeValue] = {
+        **about,
+        "spark.events.test": True,
+        "spark.app.name": "spark-events-test",
+        "spark.app.id": "test",
+        "spark.streaming.query.name": "sample",
+        "host.name": socket.gethostname(),
+        "incident.key": key,
+        "incident.id": uuid.uuid4().hex,
+    }
+    cause = f"TestFailure: this is a test of reporter '{name}'; no action needed"
+    failed: dict[str, AttributeValue] = {
+        "incident.role": "alarm",
+        "failure.root_cause": cause,
+        "failure.location": "/jobs/sample.py:16 in book",
+        "failure.class": "DATA_ERROR",
+        "failure.retry_useful": False,
+        "spark.batch.id": 41,
+    }
+    committed: dict[str, AttributeValue] = {"incident.role": "recovery"}
+    made = []
+    for event_name, severity, body, own in (
+        ("JobFailureEvent", Severity.ERROR, f"query 'sample' failed at batch 41: {cause}", failed),
+        ("BatchCommitEvent", Severity.INFO, "query 'sample' committed batch 41 in 100 ms: 5 rows", committed),
+    ):
+        builder = EventBuilder("spark.streaming.query", event_name).set_body(f"spark-events-test: {body}")
+        made.append(builder.set_severity(severity).set_attributes({**common, **own}).build())
+    return made
+
+
+_SAMPLES: dict[str, Callable[[str, Mapping[str, AttributeValue]], list[Event]]] = {
+    "event": _event,
+    "failure": _failure,
+}
+
+
+def _identity(pipeline: Pipeline) -> Mapping[str, AttributeValue]:
+    """Return the environment and the tags, which route alerts."""
+    return pipeline.plans.translation.identity.attributes
+
+
+async def _send(make: Callable[[], Reporter], events: Sequence[Event], timeout: float) -> SendOutcome:
     began = time.monotonic()
     stage = "make"
     try:
@@ -98,7 +159,8 @@ async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> S
         stage = "open"
         await asyncio.wait_for(_call(reporter.open), timeout)
         stage = "report"
-        await asyncio.wait_for(_call(lambda: reporter.report([event])), timeout)
+        for event in events:
+            await asyncio.wait_for(_call(functools.partial(reporter.report, [event])), timeout)
         took = time.monotonic() - began
         stage = "close"
         await asyncio.wait_for(_call(reporter.close), timeout)
@@ -114,13 +176,13 @@ async def _call(method: Call) -> None:
         await end(rest)
 
 
-def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> SendOutcome:
+def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float, count: int) -> SendOutcome:
     try:
-        # Wait for the timeouts of three calls, plus one second for the start of the thread.
-        return promise.result(3 * timeout + 1)
+        # Wait for the timeouts of all calls, plus one second for the start of the thread.
+        return promise.result((2 + count) * timeout + 1)
     except concurrent.futures.TimeoutError:
         return SendOutcome(
-            "open or report", 3 * timeout, TimeoutError("the reporter did not return and blocks its thread")
+            "open or report", (2 + count) * timeout, TimeoutError("the reporter did not return and blocks its thread")
         )
 
 

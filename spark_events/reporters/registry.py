@@ -14,6 +14,7 @@ from spark_events.reporters.reporter import Reporter, ReporterFactory
 #: Built-in types and the import path of each.
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",
+    "email": "spark_events.reporters.email.reporter:EmailReporter",
     "file": "spark_events.reporters.file.reporter:FileReporter",
     "heartbeat": "spark_events.reporters.heartbeat.reporter:HeartbeatReporter",
     "kafka": "spark_events.reporters.kafka.reporter:KafkaReporter",

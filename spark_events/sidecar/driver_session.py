@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from spark_events._version import __version__
+from spark_events.clocks import SYSTEM, ClockSteps
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.config import DeliveryConfig
@@ -43,6 +44,7 @@ from spark_events.reporters.reporter import Reporter
 from spark_events.sidecar.acknowledgements import Acknowledgements, MessageWriter
 from spark_events.sidecar.predecessors import Predecessors
 from spark_events.translate.dispatch_reports import final_report, reporter_status
+from spark_events.translate.draft import lasting
 from spark_events.translate.translator import Translator
 
 #: Maximum number of events in one call to the dispatcher; at most a quarter of a mailbox's capacity.
@@ -132,6 +134,7 @@ class DriverSession:
         self._reported_read = 0
         # The translator's timers are paused until this time, in seconds of ``time.monotonic``.
         self._clock_stands_until = 0.0
+        self._clock_steps = ClockSteps(SYSTEM)
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._predecessors: Predecessors
         self._start: ApplicationStart | None = None
@@ -260,8 +263,17 @@ class DriverSession:
         return max(0.0, deadline / 1000 - time.time(), self._clock_stands_until - time.monotonic())
 
     def _tick(self) -> None:
-        deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
+        step = self._clock_steps.take()
+        if step:
+            _LOG.warning(
+                "this machine's clock was set %s by %s; time limits and idle timeouts continue with the time that has"
+                " really passed, and the times of later events follow the new clock",
+                "ahead" if step > 0 else "back",
+                lasting(abs(step)),
+            )
+            self._translator.clock_stepped(step, now)
+        deadline = self._translator.next_deadline
         if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
             try:
                 events = self._translator.tick(now)

@@ -101,6 +101,11 @@ class Streams:
         """Report all events due until now, in order of their deadlines."""
         return _tick(self.runs.values(), now)
 
+    def clock_stepped(self, by: int) -> None:
+        """Continue the idle timeouts after the wall clock was set by some milliseconds."""
+        for run in self.runs.values():
+            run.watermark.clock_stepped(by)
+
     def flush(self) -> Iterator[Draft]:
         """Report the merged commits and close all watermarks, because the application has ended."""
         for run_id in self.runs:

@@ -259,6 +259,16 @@ class Translator:
         self.deadlines.tick(now)
         return [self._event(draft) for draft in (*drafts, *self._executor_events.flush(now))]
 
+    def clock_stepped(self, by: int, now: int) -> None:
+        """Continue all time limits after the wall clock was set.
+
+        Args:
+            by: milliseconds by which the clock was set ahead; negative: back.
+            now: milliseconds since the epoch, after the step.
+        """
+        self._streams.clock_stepped(by)
+        self.deadlines.clock_stepped(by, now)
+
     def flush(self) -> list[Event]:
         """Return merged commits and counts of executors; call this when no more records will arrive."""
         return [self._event(draft) for draft in self._merged()]

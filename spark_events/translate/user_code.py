@@ -34,8 +34,8 @@ _LIBRARY = re.compile(
     r"|(?:^|[/\\])[^/\\]{0,255}(?:site|dist)[-_]packages[^/\\]{0,255}[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
     r"|[/\\]python\d+\.zip[/\\]|^<frozen "
     r"|[/\\]spark_events[/\\](?:"
-    r"(?:bridge|cli|config|dispatch|enrichment|event|jars|report|reporters|session|translate|watch)[/\\]"
-    r"|(?:__init__|_version|clocks|driver_session|errors|loading|loops|pipeline|plans|sidecar)\.py$)"
+    r"(?:cli|config|dispatch|enrichment|event|failures|jars|records|report|reporters|sidecar|stream|translate|watch)[/\\]"
+    r"|(?:__init__|_version|clocks|errors|loops)\.py$)"
 )
 
 

@@ -54,6 +54,12 @@ class Subject:
         self.rows = self.stalled = self.waiting = 0
         return edge
 
+    def clock_stepped(self, by: int) -> None:
+        """Move all times by a step of the wall clock, in milliseconds."""
+        self.last_moved += by
+        self.quiet_since += by
+        self.idle_since += by
+
     def set_back(self, now: int) -> None:
         """Limit all stored times to the current time, after the clock was set back."""
         self.last_moved, self.quiet_since = min(self.last_moved, now), min(self.quiet_since, now)

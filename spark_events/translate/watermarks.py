@@ -113,6 +113,16 @@ class WatermarkTracker:
         if deadline is not None and now >= deadline:
             yield from self._fall_idle(now, self._patience())
 
+    def clock_stepped(self, by: int) -> None:
+        """Move all times by a step of the wall clock ahead, in milliseconds; the next report shows a step back."""
+        if by <= 0:
+            return
+        self._now, self._batch_ended = self._now + by, self._batch_ended + by
+        self._last_seen += by
+        self._deadline = None if self._deadline is None else self._deadline + by
+        for subject in self._subjects():
+            subject.clock_stepped(by)
+
     def lives_until(self, moment: int) -> bool:
         """Return whether the query may have run until the given time, that is, has missed fewer than two triggers."""
         period = self._period.millis

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from missing import missing
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False, capture_output=True
     ).returncode == 0  # fmt: skip
     if not mounted:
-        pytest.skip("cannot mount a small file system; run as root")
+        missing("cannot mount a small file system; run as root")
     try:
         yield folder
     finally:
@@ -48,7 +49,7 @@ def freezing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]
 
     mounted = does("mkfs.ext4", "-q", str(image)) and does("mount", "-o", "loop", str(image), str(folder))
     if not mounted or shutil.which("fsfreeze") is None:
-        pytest.skip("a file system that can be frozen cannot be mounted here")
+        missing("a file system that can be frozen cannot be mounted here")
     try:
         yield folder, freeze
     finally:

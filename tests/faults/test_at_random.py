@@ -38,7 +38,6 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
 
 
 def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
-    """Faults in the delivery of events do not change the result of the job."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
     assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
 

@@ -36,7 +36,6 @@ def kill_sidecars(run: Run, seed: int) -> None:
 
 
 def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
-    """Every batch that Spark committed is reported or counted as lost."""
     folder = lab.folder / "killed"
     settings = {
         **two_lines(),

@@ -187,7 +187,6 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Two seconds after the driver was killed, LOST is in the file."""
     _, seconds, _ = driver_killed.result()
     assert seconds < 2
 
@@ -207,7 +206,6 @@ def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run
 
 
 def test_the_job_succeeds(run: Run) -> None:
-    """The job succeeds in spite of any fault of the sidecar."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeDriver, application_start, goodbye, query_started, read_events
+from missing import need
 
 from spark_events import Event, Reporter
 from spark_events.config import option, text
@@ -87,8 +88,7 @@ def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("key", ["password", "sslpassword"])
 def test_passwords_in_a_url_s_query_are_masked(tmp_path: Path, key: str) -> None:
-    """A password in the query of a URL, which PostgreSQL allows, is masked."""
-    pytest.importorskip("psycopg")
+    need("psycopg")
     answers, errors, events = outputs(
         tmp_path, type="database", url=f"postgresql://ada@127.0.0.1:9/events?{key}={SECRET}&sslmode=disable"
     )

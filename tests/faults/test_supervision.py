@@ -93,7 +93,6 @@ def runs(lab: Lab, shared: Future[tuple[Run, float]]) -> dict[str, Run]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_job_succeeds(runs: dict[str, Run], fault: str) -> None:
-    """A job succeeds even if its sidecars die or hang."""
     run = runs[fault]
     assert run.process.returncode == 0, run.tail()
     assert fault not in SHARED or (run.folder / "stopped").exists()

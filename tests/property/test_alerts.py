@@ -8,9 +8,9 @@ import hypothesis
 from reporters.peers.alertmanager import AlertmanagerModel, incidents
 
 from property.alert_rules import AlertRules, Destination
-from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.webhook.alerts.chats import SLACK
-from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.slack import SLACK
 
 
 class PagerDuty:

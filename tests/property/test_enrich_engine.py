@@ -165,7 +165,6 @@ def test_rows_are_answered_in_order_without_additional_calls(schedule: Schedule)
 @settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
-    """Even with failures, retries and timeouts, calls for a key never overlap and keep their order."""
     world = World(schedule)
     run = run_of(world, key="k", on_failure="null")
     rows = range(len(schedule.rows))
@@ -194,7 +193,6 @@ def test_unordered_rows_leave_once_and_in_order_of_their_key(schedule: Schedule,
 @settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
 def test_equal_requests_share_one_call_and_its_outcome(schedule: Schedule, cached: bool, bulk: bool, size: int) -> None:
-    """Rows with equal requests share one call and the answer or failure of this call."""
     calls: Counter[int] = Counter()
 
     async def one(row: int) -> int:

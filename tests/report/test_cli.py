@@ -41,7 +41,7 @@ from spark_events.translate.config import TranslateConfig
 from spark_events.translate.summaries.config import SummaryConfig
 from spark_events.watch.folder import RECORD
 
-FIXTURES = Path(__file__).parents[1] / "unit" / "bridge" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "unit" / "records" / "fixtures"
 Store = Callable[[Sequence[Event]], Path]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from missing import missing
 from playwright.sync_api import expect, sync_playwright
-from reporters.peers.processes import missing
 
 from report.stories import MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of

@@ -6,7 +6,7 @@ import shutil
 import struct
 from pathlib import Path
 
-from reporters.peers.processes import missing
+from missing import missing
 
 from website import screenshots
 

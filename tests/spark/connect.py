@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import pytest
 from fakes import ROOT
-from reporters.peers.processes import missing
+from missing import missing, need
 from spark.harness import DEADLINE_SECONDS, Lab, Run, spark_version
 
 _SERVER = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
@@ -21,7 +20,7 @@ def connect_server(
     lab: Lab, defaults: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
 ) -> tuple[Run, str]:
     """Start a Spark Connect server and yield its port."""
-    pytest.importorskip("grpc")
+    need("grpc")
     program = ["spark-submit", *_SERVER]
     if spark_version() < (4,):
         jars = sorted(_FOR_3_5.glob("*.jar"))

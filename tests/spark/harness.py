@@ -54,8 +54,12 @@ def pyspark_home() -> Path:
 
 
 def spark_version() -> tuple[int, ...]:
-    """Return the version of this interpreter's PySpark."""
-    return tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("pyspark")))
+    """Return the version of this interpreter's PySpark; without PySpark, ``(0,)``."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return (0,)
+    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"

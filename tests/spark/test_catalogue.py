@@ -137,7 +137,6 @@ def millis(timestamp: str) -> int:
 
 
 def test_a_run_without_problems_logs_nothing(run: Run) -> None:
-    """In a run without problems, spark-events writes no warning to the driver's log."""
     assert run.own_messages == []
 
 
@@ -181,7 +180,6 @@ def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> N
 
 
 def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The timestamp of each event lies between the application's start and end."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     for event in run.events():
         if event["name"] != "DispatcherReportEvent":  # The last event is the sidecar's final report.
@@ -348,7 +346,6 @@ def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> 
 
 
 def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The timestamp of a query's RUNNING event equals the timestamp of Spark's QueryStartedEvent."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", spark_status_new="RUNNING")
     attributes = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
     ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
@@ -528,7 +525,6 @@ def test_the_log_has_the_expected_form(logged: Run) -> None:
 
 
 def test_a_replay_has_the_live_events_in_order(logged: Run, replayed: list[dict[str, Any]]) -> None:
-    """A replay creates the same events as the live run, in the same order."""
     live = of_the_run(logged)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
     ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not live_only_fields(e) & END]

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from missing import missing
 from spark.harness import PATIENT, Lab, Run, file_reporter, pyspark_home, two_lines, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
@@ -41,7 +42,7 @@ exec setpriv --reuid {_USER} --regid 0 --clear-groups \
 def _container() -> None:
     """Skip the tests if this user may not create a process namespace."""
     if shutil.which("unshare") is None or subprocess.run([*_CONTAINER, "true"], check=False).returncode:
-        pytest.skip("this user may not create a process namespace (needs unshare and CAP_SYS_ADMIN)")
+        missing("this user may not create a process namespace (needs unshare and CAP_SYS_ADMIN)")
 
 
 def _run(lab: Lab, how: str) -> Run:

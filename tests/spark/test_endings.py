@@ -155,7 +155,6 @@ def run(how: str, runs: dict[str, Future[Run]]) -> Run:
 
 
 def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
-    """spark-events does not change the exit code of an application."""
     assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
 
 
@@ -174,7 +173,6 @@ def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
 
 
 def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
-    """Only an application that ends as FAILED has a JobFailureEvent of its own."""
     failures = run.named("JobFailureEvent", spark_entity="application")
     assert len(failures) == (ENDINGS[how].status == "FAILED")
     if failures:
@@ -195,7 +193,6 @@ def test_sequences_have_no_gap(run: Run) -> None:
 
 
 def test_no_ending_logs_a_warning(run: Run) -> None:
-    """However the application ends, spark-events logs no warning."""
     assert run.own_messages == []
 
 

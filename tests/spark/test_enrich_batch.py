@@ -221,7 +221,6 @@ def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
 
 @pytest.mark.any_spark
 def test_a_failed_batch_releases_its_data(spark: SparkSession, service: EnrichService) -> None:
-    """The stored data of a failed batch is released immediately."""
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
     service.script(rules=[rule("3", forever={"status": 500})])
     with pytest.raises(EnrichmentError):
@@ -277,8 +276,6 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
 
 @pytest.mark.any_spark
 def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSession, service: EnrichService) -> None:
-    """A lone surrogate in a result or in an exception's message fails only its row, and causes no repeated call."""
-
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
         if row.id == 0:
@@ -341,7 +338,6 @@ def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSes
 
 
 def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession, service: EnrichService) -> None:
-    """Calls for one key do not overlap and keep the requested order, even across partitions."""
     service.script(delay=0.01)
     df = spark.range(0, 60, 1, 4).selectExpr("id % 6 as k", "59 - id as n", "id")
 
@@ -418,7 +414,6 @@ def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichServic
 def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Each row has its own idempotency key, which does not depend on the row's partition."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "replay": Replay(query="nightly", batch_id=3)}
     enrich_batch(spark.range(0, 40, 1, 2), lookup, **common)
     first = {call.key: call.idempotency_key for call in service.calls()}
@@ -561,8 +556,6 @@ def test_tasks_of_an_executor_share_the_adapted_calls_in_flight(spark: SparkSess
 
 @pytest.mark.any_spark
 def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
-    """A million rows in one partition are enriched; the engine processes them in chunks."""
-
     async def double(row: Any) -> dict[str, Any]:
         return {"twice": 2 * row.id}
 

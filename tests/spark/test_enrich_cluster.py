@@ -320,7 +320,6 @@ def with_a_replacement(run: Run, service: EnrichService, gate: Path) -> float:
 
 
 def test_a_replacement_executor_keeps_the_rate(run: Run, service: EnrichService, gate: Path) -> None:
-    """A replacement executor that starts during the batch does not increase the rate."""
     let_go = with_a_replacement(run, service, gate)
     assert calls_above_ten_a_second(service, let_go) == []
 

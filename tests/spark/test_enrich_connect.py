@@ -70,7 +70,6 @@ def test_batches_and_streams_are_enriched_over_connect(
 
 @pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
-    """The example runs with the documented command."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -118,7 +118,6 @@ def test_invalid_arguments_are_rejected_before_a_task_runs(
 
 
 def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added(df: DataFrame) -> None:
-    """A failure column from an earlier enrichment is rejected only if on_failure adds a column with the same name."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)

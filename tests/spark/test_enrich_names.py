@@ -70,7 +70,6 @@ def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
 
 
 def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> None:
-    """Failures in a column (settled or lazy) and dead letters keep special column names."""
     once: Any = {"output": OUTPUT, "retry": Retry(attempts=1)}
     for made in (
         enrich_batch(df, both, on_failure=OnFailure("column", "why.not"), **once),
@@ -111,7 +110,6 @@ def test_sort_expressions_are_not_names(df: DataFrame) -> None:
 
 
 def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
-    """Idempotency keys do not depend on whether the name of their column is special."""
     made = [
         row.x for row in enrich_batch(df, keyed, output="x string", replay=Replay(idempotency_cols="a.b")).collect()
     ]

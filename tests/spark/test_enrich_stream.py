@@ -98,7 +98,6 @@ def outcomes(service: EnrichService) -> list[str]:
 def test_a_batch_is_committed_after_its_last_answer(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Spark writes the commit file of a batch after the last answer in the service's log."""
     service.script(delay=0.02, tail=[0.2, 0.3])
     offset = time.time() - time.monotonic()
     query = stream(
@@ -119,7 +118,6 @@ def test_a_batch_is_committed_after_its_last_answer(
 def test_a_failed_batch_is_not_committed_and_runs_again(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """A failed batch is not committed and runs again with the same batch id and idempotency keys."""
     service.script(rules=[rule("13", forever={"status": 500})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
     query = stream(spark, source, tmp_path / "checkpoint", process)
@@ -400,7 +398,6 @@ def test_a_stopped_query_makes_no_further_calls(
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """A job that is cancelled, or that ends because of a failed partition, makes no further calls."""
     service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 

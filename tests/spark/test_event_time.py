@@ -91,13 +91,11 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
 
 
 def test_an_active_source_is_never_idle(run: Run) -> None:
-    """A source that continuously delivers rows is never reported as IDLE."""
     assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None:
-    """Coalesced commit events cover each file in commits/ once, and there are fewer events than files."""
     batches: list[int] = []
     reported = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
     for event in reported:

@@ -36,7 +36,6 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
 
 
 def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
-    """A failed query stops its sibling, and the log contains the reason."""
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
     assert "WARN  SiblingStopped: stopping orders, because payments failed" in done.log
@@ -44,7 +43,6 @@ def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
 
 
 def test_the_example_tests_pass(lab: Lab) -> None:
-    """The example's two tests pass."""
     done = python(lab, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", EXAMPLES / "test_waiting.py")
     assert "2 passed" in done.output
 

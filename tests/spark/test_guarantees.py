@@ -169,7 +169,6 @@ def ended(
 
 
 def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """The second run delivers the first run's events, including LOST, in order and before its own events."""
     events, job, folder = killed.result()
     runs = list(dict.fromkeys(event["attributes"]["spark.app.id"] for event in events))
     assert len(runs) == 2

@@ -115,16 +115,18 @@ def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> N
 
 
 def test_tutorial(tmp_path: Path) -> None:
-    """All commands of the tutorial except the installation run in one shell."""
+    """All commands except the installation run in one shell; those that clean up leave nothing."""
     page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-    install, *blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    install, *blocks, clean_up = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     assert "pip install" in install
+    tutorial = tmp_path / "tutorial"
+    tutorial.mkdir()
     script = "".join(blocks).replace("spark-submit orders.py", "spark-submit orders.py && exit 9")
     folder = Path(sys.executable).parent
     variables = environment()
     variables["PATH"] = f"{folder}:{variables['PATH']}"
     done = subprocess.run(
-        ["bash", "-uc", script], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        ["bash", "-uc", script], cwd=tutorial, env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No mistakes found" in done.stdout
@@ -134,4 +136,7 @@ def test_tutorial(tmp_path: Path) -> None:
     assert "invalid literal for int()" in alarm
     assert "orders.py:4" in alarm
     assert "events by reporter: audit" in shown
-    assert (tmp_path / "report.html").exists()
+    assert (tutorial / "report.html").exists()
+    without_environment = f"deactivate() {{ :; }}\n{clean_up}"
+    subprocess.run(["bash", "-uec", without_environment], cwd=tutorial, check=True)
+    assert list(tmp_path.iterdir()) == []

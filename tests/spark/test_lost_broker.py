@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fakes import ROOT
+from missing import missing
 from reporters.peers.kafka import Kafka
-from reporters.peers.processes import missing
 from spark.harness import PATIENT, Lab, file_reporter, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
@@ -39,7 +39,6 @@ def broker() -> Iterator[Kafka]:
 
 
 def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
-    """If a stopped broker makes a query hang, the query is reported as overdue in Spark's Kafka source."""
     settings = {
         **two_lines(),
         **PATIENT,

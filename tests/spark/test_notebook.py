@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from missing import need
 from spark.harness import SMALL_SPARK, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
@@ -21,8 +23,8 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
 
     The function returns a dictionary: the cell's result by MIME type, and the printed output as ``stdout``.
     """
-    manager = pytest.importorskip("jupyter_client.manager")
-    pytest.importorskip("ipykernel")
+    need("ipykernel", "jupyter_client.manager")
+    manager = importlib.import_module("jupyter_client.manager")
     folder = tmp_path_factory.mktemp("notebook")
     (folder / "spark-defaults.conf").write_text("".join(f"{key}  {value}\n" for key, value in SMALL_SPARK.items()))
     env = environment({"SPARK_CONF_DIR": str(folder), "IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder)})
@@ -69,7 +71,6 @@ ADD = (
 
 
 def test_repeated_cells_duplicate_no_event(cell: Cell) -> None:
-    """A repeated cell replaces its stream and its callback with the same name, and causes no duplicate event."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)

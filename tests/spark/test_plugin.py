@@ -117,12 +117,10 @@ def metrics_of(run: Run) -> dict[str, float]:
 
 
 def test_the_plugin_alone_reports_all_events(listening: Future[Run]) -> None:
-    """With the plugin and no configured listener, all events of the application are reported."""
     assert_reported_once(listening.result(), "alone")
 
 
 def test_plugin_and_listener_report_once(listening: Future[Run]) -> None:
-    """With both plugin and listener configured, every event is reported once."""
     assert_reported_once(listening.result(), "both")
 
 
@@ -136,7 +134,6 @@ def test_the_listener_is_in_the_shared_queue(listening: Future[Run], way: str) -
 
 @pytest.mark.any_spark
 def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
-    """Each application of a JVM with several consecutive contexts is reported once."""
     run = several.result()
     assert run.process.returncode == 0, run.tail()
     names = [
@@ -148,7 +145,6 @@ def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
 
 @pytest.mark.any_spark
 def test_a_context_leaves_no_thread_process_or_pipe(several: Future[Run]) -> None:
-    """After a context has stopped or failed to start, no thread, process or pipe remains."""
     after = several.result().truth()
     assert [left["threads"] for left in after] == [[]] * 4
     assert after[-1]["children"] == after[0]["children"]

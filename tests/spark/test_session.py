@@ -67,13 +67,11 @@ def test_configure_registers_the_listener(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
-    """A stream that starts late knows the names of the application and of a running query."""
     _, truth = alone
     assert truth["early"] == ["early", "alone"]
 
 
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
-    """A reporter object, a configured reporter and the history receive the same events, each once."""
     done, truth = alone
     reported = [tuple(one) for one in truth["history"]]
     assert len(reported) == len(set(reported)) > 10
@@ -82,7 +80,6 @@ def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
 
 
 def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, Any]) -> None:
-    """Plain and async callbacks run once per event, outside the main thread."""
     _, truth = alone
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
@@ -121,7 +118,6 @@ def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
-    """If a wait times out or the stream stops, the error lists the events that arrived."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("timed out after 0.3 s waiting for NeverHappens; events that arrived: ")
@@ -140,7 +136,6 @@ def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
 
 
 def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
-    """The report contains separate counters for a callback and a reporter with the same name."""
     run, truth = alone
     reported = len(run.events(run.folder / "e.jsonl"))
     # The counters do not include the report itself.
@@ -245,14 +240,12 @@ def test_an_application_has_one_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
-    """A forked child has no stream, and the parent's stream continues."""
     assert rounds["fork"] == [0, True]
     assert rounds["after_fork"] == "AfterTheFork"
 
 
 @pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
-    """Events that several threads add are reported once, in the order of each thread."""
     reported = rounds["from_threads"]
     assert sorted(reported) == list(range(200))
     for thread in range(4):
@@ -271,7 +264,6 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
 
 @pytest.mark.any_spark
 def test_a_script_without_stop_delivers_all_events(lab: Lab, tmp_path: Path) -> None:
-    """A script that stops neither its stream nor its session delivers every event."""
     script, reported = tmp_path / "ends.py", tmp_path / "reported.jsonl"
     script.write_text(
         "import spark_events\n"

@@ -170,6 +170,5 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
 
 
 def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
-    """spark-events logs no warning for any of these jobs."""
     for future in runs.values():
         assert future.result().own_messages == []

@@ -54,7 +54,6 @@ def of(kind: type, of_all: list[Any]) -> list[dict[str, Any]]:
 
 
 def test_totals_of_stages_are_equal(both: Both) -> None:
-    """The totals of each stage attempt are equal in all fields."""
     live, replayed = (of(r.StageCompleted, one) for one in both)
     assert [one["totals"] for one in live] == [one["totals"] for one in replayed]
     # Control: the stages have the properties that the test compares.
@@ -72,7 +71,6 @@ def test_totals_of_stages_are_equal(both: Both) -> None:
 
 
 def test_totals_of_the_application_are_equal(both: Both) -> None:
-    """All totals of the application are equal, at each interval and at the application's end."""
     live, replayed = (of(r.ApplicationTotals, one) for one in both)
     assert live == replayed
     assert [one["final"] for one in live] == [False] * (len(live) - 1) + [True]

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import tenacity
 from fakes import ROOT
-from reporters.peers.processes import missing
+from missing import missing
 from spark.harness import environment, pyspark_home, two_lines
 from spark.quick_java import JVM_OPTIONS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _plots, drops, endings, frameworks, otlp_outage, peers
+from benchmarks import drops, endings, frameworks, otlp_outage, peers
 
 _ALL = sorted(path.stem for path in Path(__file__).parents[2].glob("benchmarks/[a-z]*.py"))
 
@@ -50,25 +50,6 @@ def test_an_overhead_is_a_median_of_ratios_of_the_same_round() -> None:
 )
 def test_a_statement_is_right_wrong_or_open(how: str, outcome: str | None, mark: str) -> None:
     assert endings._mark(endings._ENDINGS[how], endings.Statement(outcome, "words", True)) == f"{mark} words; cause"
-
-
-def test_a_chart_has_the_ratios_of_a_table() -> None:
-    """Values with a unit, and the separator line below the table's header, have no bar."""
-    lines = ["head: 4.3", "| | run | stop |", "|---|---|---|", "| none | 26.0 s | 1.0 s |", "| a | × 1.25 | 2.0 s |"]
-    assert _plots.bars(lines, "run") == {"a": 1.25}
-    assert _plots.bars(lines, "stop", unit=" s") == {"none": 1.0, "a": 2.0}
-    assert _plots.bars(lines, "absent") == {}
-
-
-def test_a_bar_has_the_names_of_several_columns() -> None:
-    lines = ["| case | tool | ratio | lost |", "|---|---|---|---|", "| tail | x | 0.25 (0.20 to 0.30) | 1,200 |"]
-    assert _plots.bars(lines, "ratio", 2) == {"tail: x": 0.25}
-    assert _plots.bars(lines, "lost", 2) == {"tail: x": 1200}
-
-
-def test_a_chart_has_the_first_ratio_of_each_line() -> None:
-    lines = ["load 4 on 2 processors", "no tail: ordered takes 1.20 times unordered (0.93 to 1.77)", "slow: 0.97 of 20"]
-    assert _plots.bars(lines) == {"no tail": 1.2, "slow": 0.97}
 
 
 def test_a_ratio_to_enrich_is_a_median_over_rounds() -> None:

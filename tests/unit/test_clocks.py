@@ -18,7 +18,7 @@ from fakes import START, application_start, decoded, event
 from watching import INTERVAL, Life, ListDestination, VirtualClocks
 
 from spark_events import Event
-from spark_events.clocks import boot
+from spark_events.clocks import ClockSteps, boot
 from spark_events.config import Secret
 from spark_events.event import encode_lines
 from spark_events.records.types import ApplicationStart
@@ -270,3 +270,16 @@ PLACES: dict[str, Callable[[int, Path], None]] = {
 def test_a_wrong_clock_suppresses_nothing(place: Callable[[int, Path], None], jump: int, tmp_path: Path) -> None:
     """Each place works with a clock that is set back or ahead."""
     place(jump, tmp_path)
+
+
+@pytest.mark.parametrize("jump", [*JUMPS.values(), 1, -1])
+def test_a_step_of_the_wall_clock_is_found_once(jump: int) -> None:
+    """The step is the difference from the monotonic clock; time that passes and a slow drift are no steps."""
+    time = VirtualClocks()
+    steps = ClockSteps(time.clocks)
+    for _ in range(100):
+        time.pass_(30)
+        time.wall += 0.5
+        assert steps.take() == 0
+    time.wall += jump
+    assert [steps.take(), steps.take()] == [jump * 1000, 0]

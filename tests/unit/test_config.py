@@ -65,7 +65,6 @@ def problems(values: dict[str, str]) -> tuple[str, ...]:
     ],
 )
 def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object) -> None:
-    """A valid value is parsed to its type."""
     assert kind.parse(given_text) == value
 
 
@@ -174,12 +173,10 @@ def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int
     ],
 )
 def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object, written: str) -> None:
-    """Values are formatted in the form in which users write them."""
     assert kind.format(value) == written
 
 
 def test_a_section_has_given_values_and_defaults() -> None:
-    """A section contains the given values. For keys that are not set, it contains the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
@@ -212,7 +209,6 @@ def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
 
 
 def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:
-    """If no key is similar to an unknown key, the message lists all keys of the section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 
@@ -248,7 +244,6 @@ def test_the_spark_prefix_has_precedence(order: int) -> None:
 
 
 def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
-    """The names of configured reporters are the distinct first parts of the keys below the prefix."""
     settings = Settings.of(
         {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
     )
@@ -256,7 +251,6 @@ def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
 
 
 def test_options_are_listed_in_declaration_order() -> None:
-    """The keys of a section are listed in the order of their declaration, for templates and documents."""
     declared = options(Section)
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING

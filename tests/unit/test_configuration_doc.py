@@ -52,7 +52,6 @@ def page_of(type_name: str) -> Path:
 
 
 def test_exactly_the_declared_keys_are_documented_once() -> None:
-    """The page documents every declared key once, and no other key."""
     shown = [key for key, _ in rows(ALL) if not key.startswith(".")]
     assert sorted(shown) == sorted(declared())
 
@@ -68,7 +67,6 @@ def test_documented_defaults_match_the_code(page: Path) -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_the_page_of_a_type_has_its_keys_and_defaults(type_name: str) -> None:
-    """The page of a reporter contains exactly the keys that only this type has, with their defaults."""
     own = {f".{option.key}": option for option in options(factory(type_name).Config)}
     shown = {key: default for key, default in rows(page_of(type_name)) if key.startswith(".")}
     assert [key for key in shown if key not in own or wrong_default(shown[key], own[key])] == []

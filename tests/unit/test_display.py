@@ -69,7 +69,6 @@ def test_every_severity_has_its_colour(severity: str) -> None:
 
 
 def test_a_time_beyond_the_calendar_is_displayed_as_a_number() -> None:
-    """If no calendar can represent the time of an event, the time is displayed as a number."""
     event = EventBuilder("a", "b").set_observed_ts_millis(2**62).build()
     assert str(2**62) in repr(event)
     assert str(2**62) in event._repr_html_()

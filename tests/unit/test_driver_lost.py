@@ -97,14 +97,12 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
 
 
 def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path) -> None:
-    """If an application ended before its driver was killed, it is not reported as LOST."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, application_start(), application_end())
     assert [e["attributes"]["spark.status.new"] for e in status_changes(path)] == ["RUNNING", "FINISHED"]
 
 
 def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
-    """If a driver is killed before its application starts, no LOST event is reported."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_sent(path, {"kind": "of_the_future"})
     assert status_changes(path) == []

@@ -301,7 +301,6 @@ def test_examples_match_their_type(row: Row) -> None:
 
 
 def test_every_reported_attribute_is_documented_with_its_type(events: list[Event]) -> None:
-    """Every attribute is documented with its type, in the table of its event or in a table of common attributes."""
     for event in events:
         candidates = [row for row in ROWS if row.section in sections_of(event)]
         for key, value in event.attributes.items():
@@ -320,7 +319,6 @@ def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -
 
 
 def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
-    """Every event is documented with its name and its scopes, which filters use."""
     names = {event.name for event in events}
     documented = {section for section in sections() if section.endswith("Event")}
     assert documented == names
@@ -331,7 +329,6 @@ def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
 
 
 def test_the_documented_failure_enricher_adds_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure enricher in the documentation adds its label with the documented code and setting."""
     code = re.search(r"```python\n(# owners\.py\n.*?)```", TEXT, re.DOTALL)
     setting = re.search(r"`spark\.(events\.failure\.enrichers)=([^`]+)`", TEXT)
     assert code is not None

@@ -14,7 +14,6 @@ import spark_events
 
 
 def test_every_public_name_exists_and_is_listed() -> None:
-    """Every public name exists, and dir() lists every public name for completion."""
     assert set(spark_events.__all__) <= set(dir(spark_events))
     for name in spark_events.__all__:
         assert getattr(spark_events, name) is not None

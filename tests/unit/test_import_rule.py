@@ -113,7 +113,6 @@ def test_enrichment_packages_import_in_one_direction(room: str) -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """Each class name is unique in the package."""
     found: dict[str, list[Path]] = {}
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -194,7 +193,6 @@ def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
 
 
 def test_building_a_pipeline_imports_only_configured_reporters() -> None:
-    """The pipeline of a file reporter imports only the file reporter."""
     loaded = modules_after(
         "from spark_events.config import Settings\nfrom spark_events.dispatch.pipeline import build\n"
         "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"
@@ -219,6 +217,5 @@ def test_the_facade_imports_no_spark() -> None:
 
 
 def test_the_facade_has_a_sorted_and_complete_all() -> None:
-    """The facade's __all__ is sorted and complete, and every name in it exists."""
     assert spark_events.__all__ == sorted(spark_events.__all__)
     assert all(hasattr(spark_events, name) for name in spark_events.__all__)

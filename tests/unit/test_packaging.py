@@ -117,7 +117,6 @@ def test_changed_source_makes_the_jar_outdated(clone: Path) -> None:
 
 
 def test_sdist_has_java_sources_and_build_script(clone: Path) -> None:
-    """The source distribution contains the Java sources and the build script, and no jar."""
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")

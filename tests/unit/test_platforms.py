@@ -96,7 +96,6 @@ def properties(text: str) -> dict[str, str]:
 
 
 def test_scripts_pass_shellcheck() -> None:
-    """Shellcheck reports no problem of any severity in the scripts."""
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, *SCRIPTS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -69,7 +69,6 @@ def test_the_documented_reporter_pages_on_errors(
 def test_the_documented_test_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
 ) -> None:
-    """The documented example of a test passes with a real server."""
     code, test = (
         re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL),
         re.search(r"```python\n(from paging import .*?)```", _DOC, re.DOTALL),

@@ -85,7 +85,6 @@ def test_every_driver_key_is_in_the_template() -> None:
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
 def test_every_reporter_type_occurs_once_with_its_keys(type_name: str) -> None:
-    """The template contains one reporter of each type, with all keys that only this type has."""
     names = [name for name, shown in reporter_types().items() if shown == type_name]
     assert len(names) == 1
     there = {line.key for line in lines()}
@@ -102,7 +101,6 @@ def test_the_keys_of_every_reporter_are_documented() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.key)
 def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
-    """Each value in the template is the default, or is marked as an example."""
     declared = declared_for(line)
     assert declared is not None, f"{line.key} does not exist"
     default = default_of(declared)

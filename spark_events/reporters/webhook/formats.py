@@ -11,6 +11,7 @@ import msgspec
 
 from spark_events.event import Event, encode_event
 from spark_events.event.text import rfc3339
+from spark_events.reporters.alerts.incident import about
 
 _ENCODER = msgspec.json.Encoder()
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
@@ -58,12 +59,6 @@ def _cloudevent(event: Event) -> dict[str, Any]:
 def timestamp(event: Event) -> str:
     """Return the event's time in RFC 3339."""
     return rfc3339(event.observed_ts_millis)
-
-
-def about(event: Event) -> str:
-    """Return the names of the application and the query that the event is about."""
-    keys = ("spark.app.name", "spark.streaming.query.name")
-    return " / ".join(str(event.attributes[key]) for key in keys if key in event.attributes)
 
 
 #: Format with an array of events, each as JSON of the ``file`` reporter.

@@ -12,17 +12,18 @@ from urllib.parse import urlsplit, urlunsplit
 
 from spark_events.config import Secret
 from spark_events.event import Event, without_surrogates
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.alerts.files import AlertFiles
+from spark_events.reporters.alerts.formats import AlertFormat
+from spark_events.reporters.alerts.memory import AlertMemory
+from spark_events.reporters.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.sender import AlertSender, SenderConfig
+from spark_events.reporters.alerts.slack import SLACK
+from spark_events.reporters.alerts.states import AlertsConfig
+from spark_events.reporters.alerts.store import Alerts
+from spark_events.reporters.alerts.teams import TEAMS
 from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
-from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.webhook.alerts.chats import SLACK, TEAMS
-from spark_events.reporters.webhook.alerts.files import AlertFiles
-from spark_events.reporters.webhook.alerts.formats import AlertFormat
-from spark_events.reporters.webhook.alerts.memory import AlertMemory
-from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
-from spark_events.reporters.webhook.alerts.sender import AlertSender, SenderConfig
-from spark_events.reporters.webhook.alerts.states import AlertsConfig
-from spark_events.reporters.webhook.alerts.store import Alerts
 from spark_events.reporters.webhook.config import WebhookConfig
 from spark_events.reporters.webhook.formats import CLOUDEVENTS, CLOUDEVENTS_BATCH, JSON_ARRAY, JSON_EACH, Format
 from spark_events.reporters.webhook.template import read_template

@@ -87,6 +87,7 @@ class Deadlines:
         self._stage = StageDeadline(self._edges, config.resources, queries, executions)
         self._application = ApplicationDeadline(self._edges, config.application)
         self._asked: int | None = None
+        self._sent: int | None = None
         self._question: dict[str, Any] | None = None
         self._asked_runs: frozenset[str] = frozenset()
         self._asked_jobs: list[int] = []
@@ -129,13 +130,30 @@ class Deadlines:
         """
         if self.next_deadline is None or now < self.next_deadline:
             return
-        self._asked = now
+        self._asked = self._sent = now
         self.schedule()
         soon = now + _SOON
         runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
         self._asked_runs = frozenset(runs)
         self._asked_jobs = self._jobs.asked(soon)
         self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": self._asked_jobs}
+
+    def clock_stepped(self, by: int, now: int) -> None:
+        """Continue all limits after the wall clock was set, without a jump in the time that has passed.
+
+        Args:
+            by: milliseconds by which the clock was set ahead; negative: back.
+            now: milliseconds since the epoch, after the step.
+        """
+        for run in self._runs.values():
+            run.clock_stepped(by)
+        self._jobs.clock_stepped(by, now)
+        self._stage.clock_stepped(by, now)
+        self._application.clock_stepped(by)
+        self._edges.clock_stepped(by)
+        self._forgiven = self._forgiven and self._forgiven + by
+        self._asked = None if self._asked is None else self._asked + by
+        self.schedule()
 
     def take_question(self) -> dict[str, Any] | None:
         """Return the fields of the prepared request and clear it; None without a request."""
@@ -152,10 +170,12 @@ class Deadlines:
 
     def _inspected(self, record: Inspection) -> Iterator[Draft]:
         # A late answer to an earlier request does not show whether the jobs of the last request are running.
-        asked_jobs = self._asked_jobs if record.asked == self._asked else []
+        is_last = record.asked == self._sent and self._asked is not None
+        asked_jobs = self._asked_jobs if is_last else []
+        asked = self._asked if is_last and self._asked is not None else record.asked
         self._asked = None
         now = record.at
-        if now - record.asked > _STOOD_STILL:
+        if now - asked > _STOOD_STILL:
             self._forgiven = now
         threads = {thread.run_id: thread for thread in record.queries}
         for run_id, run in self._runs.items():

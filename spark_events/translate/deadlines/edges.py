@@ -79,6 +79,11 @@ class Edges:
         for name, edge in self._open.items():
             self._incidents.still_overdue(name, edge.incident, _SEVERITIES[edge.level])
 
+    def clock_stepped(self, by: int) -> None:
+        """Move all times by the step of the wall clock, in milliseconds."""
+        for edge in self._open.values():
+            edge.since += by
+
     def names(self) -> list[str]:
         """Return the names of all overdue deadlines."""
         return list(self._open)

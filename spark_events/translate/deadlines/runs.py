@@ -57,6 +57,11 @@ class RunDeadlines:
                 if (at := self._edges.due(self._name("lag", source), since, self._lag[1])) is not None:
                     yield at
 
+    def clock_stepped(self, by: int) -> None:
+        """Move all times by the step of the wall clock, in milliseconds."""
+        self._since += by
+        self._above = {source: (since + by, rows) for source, (since, rows) in self._above.items()}
+
     def committed(self, progress: StreamingProgress, began: int, at: int, proven: bool) -> Iterator[Draft]:
         """Apply a commit; yield the events of deadlines that have recovered.
 

@@ -44,6 +44,7 @@ class JobDeadlines:
         self._queries = queries
         self._executions = executions
         self._jobs: OrderedDict[int, tuple[int, Origin]] = OrderedDict()
+        self._stepped = 0
 
     def due(self) -> Iterator[int]:
         """Yield the times at which events are due; stop at the first job on time, because later jobs started later."""
@@ -61,11 +62,18 @@ class JobDeadlines:
         due = (job for job, at in moments if at is not None and at <= now)
         return list(itertools.islice(due, 100))
 
+    def clock_stepped(self, by: int, now: int) -> None:
+        """Move all times by the step of the wall clock, in milliseconds; the clock shows ``now`` after the step."""
+        self._stepped = now if by > 0 else 0
+        for job, (since, origin) in self._jobs.items():
+            self._jobs[job] = (since + by, origin)
+
     def started(self, record: JobStart) -> None:
         """Apply the start of a job; emit no event."""
         origin = origin_of(record.properties, self._queries, self._executions)
         if not origin.is_streaming:
-            put(self._jobs, record.job_id, (record.time, origin), _RUNNING)
+            # An earlier time is one of the clock before its step.
+            put(self._jobs, record.job_id, (max(record.time, self._stepped), origin), _RUNNING)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Apply the completion of a job. For an event log, the record's times prove whether the job was overdue."""
@@ -139,6 +147,7 @@ class StageDeadline:
         self._queries = queries
         self._executions = executions
         self._looked: int | None = None
+        self._stepped = 0
         self._waiting: tuple[RunningStage, int] | None = None
 
     def begins(self, at: int) -> None:
@@ -158,6 +167,15 @@ class StageDeadline:
         overdue = self._edges.since(_stage_name(stage)) is not None
         yield self._looked + _LOOK_MILLIS if overdue else max(self._looked + 1, since + self._limit)
 
+    def clock_stepped(self, by: int, now: int) -> None:
+        """Move all times by the step of the wall clock, in milliseconds; the clock shows ``now`` after the step."""
+        self._stepped = now if by > 0 else 0
+        if self._looked is not None:
+            self._looked += by
+        if self._waiting is not None:
+            stage, since = self._waiting
+            self._waiting = stage, since + by
+
     def inspected(self, record: Inspection, forgiven: int) -> Iterator[Draft]:
         """Yield the events of the oldest waiting stage, and of a stage that has recovered."""
         if not self._limit:
@@ -172,7 +190,11 @@ class StageDeadline:
         if stage is None:
             self._waiting = None
             return
-        since = self._edges.since(_stage_name(stage)) or max(stage.time, record.idle_since, forgiven)
+        if before is not None and _stage_name(before[0]) == _stage_name(stage):
+            waits_since = before[1]
+        else:
+            waits_since = min(max(stage.time, record.idle_since, self._stepped), record.at)
+        since = self._edges.since(_stage_name(stage)) or max(waits_since, forgiven)
         self._waiting = (stage, since)
         yield from self._judge(stage, since, record.at, record.executors, record.cores)
 
@@ -242,6 +264,11 @@ class ApplicationDeadline:
         """Yield the time at which the next event is due."""
         if self._since is not None and (at := self._edges.due("application", self._since, self._limit)) is not None:
             yield at
+
+    def clock_stepped(self, by: int) -> None:
+        """Move all times by the step of the wall clock, in milliseconds."""
+        if self._since is not None:
+            self._since += by
 
     def started(self, record: ApplicationStart) -> None:
         """Apply the start of the application."""

@@ -16,12 +16,12 @@ from urllib.parse import quote
 import pytest
 import yaml
 from fakes import ROOT
+from missing import missing
 from report.stories import MINUTE, busy_day
 
 from reporters.database.databases import OfPostgreSQL
 from reporters.peers.otlp import BINARY
 from reporters.peers.postgresql import PASSWORD, PostgreSQL
-from reporters.peers.processes import missing
 from spark_events import Severity
 from spark_events.cli import main
 from spark_events.config import Secret
@@ -203,7 +203,6 @@ def test_slow_stages_equal_the_report(history: History) -> None:
 
 
 def test_costs_equal_the_report(history: History) -> None:
-    """Core-hours and cost of each application equal the report."""
     names = {"core_hours": "core_hours", "used": "core_hours_used", "idle": "core_hours_idle", "cost": "cost"}
     expected = {
         one["name"]: {key: one[known] for key, known in names.items()}

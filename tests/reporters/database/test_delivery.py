@@ -122,7 +122,6 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
 
 
 def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
-    """A trigger that raises an error for one event rejects only this event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.query(

@@ -122,7 +122,6 @@ def test_a_locked_sqlite_file_is_retried(tmp_path: Path) -> None:
 
 
 def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
-    """A long read transaction does not delay writes."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
@@ -233,7 +232,6 @@ def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> No
 
 
 def test_a_dropped_table_is_created_again(database: Database) -> None:
-    """If the table is dropped, the reporter creates the table and its views again."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         for view in reversed(views.NAMES):

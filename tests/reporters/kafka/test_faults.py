@@ -146,7 +146,6 @@ def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixt
 
 
 def test_a_broker_restart_between_events_is_not_a_failure(kafka: Kafka, topic: Topic) -> None:
-    """If a broker restarts between two events, no delivery fails."""
     with Running("kafka", topic.settings) as running:
         running.deliver([event(0)])
         kafka.stop(signal.SIGKILL)

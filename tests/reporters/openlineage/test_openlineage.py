@@ -166,7 +166,6 @@ def test_a_refused_run_event_drops_no_other_run_event() -> None:
 
 
 def test_the_api_key_is_a_bearer_token() -> None:
-    """The API key is sent as a bearer token in the Authorization header."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "api-key": "s3cret", **IMPATIENT}
         with Running("openlineage", settings) as running:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import ROOT
-
-from reporters.peers.processes import missing
+from missing import missing
 
 GRAFANA = ROOT / "dashboards" / "grafana"
 PARSER = ROOT / ".tools" / "logql" / "node_modules"

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.faults
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protocol: str) -> None:
-    """A restarted Collector receives the events of the outage and all later events, in order."""
     with Collector(tmp_path) as collector, delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(50)])
         assert to.wait_until_settled(20)
@@ -44,7 +43,6 @@ def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protoco
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol: str) -> None:
-    """A Collector that starts after the application receives every event."""
     collector = Collector(tmp_path)
     with delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(30)])
@@ -153,7 +151,6 @@ def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> 
 
 
 def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
-    """After a failure, the reporter reads the certificate files again."""
     import trustme
 
     old, new = trustme.CA(), trustme.CA()

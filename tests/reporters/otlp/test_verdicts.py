@@ -313,7 +313,6 @@ def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: str) -> None:
-    """Requests that the Collector's memory limiter rejects are retried."""
     with Collector(tmp_path, is_short_of_memory=True) as collector:
         refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
     assert isinstance(refusal, TransientError)

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fakes import eventually
+from missing import missing
 from ports import free_port
 
-from reporters.peers.processes import Server, missing, private_folder
+from reporters.peers.processes import Server, private_folder
 from reporters.peers.webhook import Receiver
 
 __all__ = ["Alertmanager", "AlertmanagerModel", "Incident", "incidents"]

@@ -14,9 +14,10 @@ from typing import Any
 import trustme
 from cryptography.hazmat.primitives import serialization
 from fakes import ROOT, eventually
+from missing import missing
 from ports import free_port
 
-from reporters.peers.processes import Server, missing, private_folder
+from reporters.peers.processes import Server, private_folder
 
 __all__ = ["PASSWORD", "Kafka"]
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from fakes import ROOT, eventually
+from missing import missing
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
@@ -28,8 +29,6 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
     add_LogsServiceServicer_to_server,
 )
 from ports import free_port
-
-from reporters.peers.processes import missing
 
 BINARY = ROOT / ".tools" / "otelcol"
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fakes import eventually
+from missing import missing
 from ports import free_port
 
-from reporters.peers.processes import Server, missing, private_folder
+from reporters.peers.processes import Server, private_folder
 
 __all__ = ["PASSWORD", "PostgreSQL"]
 

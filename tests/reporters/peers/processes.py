@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
 from inherited import INHERITED
 
-__all__ = ["Server", "missing", "private_folder"]
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test if a server's program is missing. In CI, fail the test."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what} (required on CI)")
-    pytest.skip(what)
+__all__ = ["Server", "private_folder"]
 
 
 def private_folder(name: str) -> Path:

@@ -14,12 +14,12 @@ from virtual_time import VirtualLoop
 
 from spark_events import Event, Severity
 from spark_events.loops import unwind
-from spark_events.reporters.webhook.alerts.files import AlertFiles
-from spark_events.reporters.webhook.alerts.formats import AlertFormat
-from spark_events.reporters.webhook.alerts.memory import AlertMemory
-from spark_events.reporters.webhook.alerts.sender import AlertSender, SenderConfig
-from spark_events.reporters.webhook.alerts.states import AlertsConfig
-from spark_events.reporters.webhook.alerts.store import Alerts
+from spark_events.reporters.alerts.files import AlertFiles
+from spark_events.reporters.alerts.formats import AlertFormat
+from spark_events.reporters.alerts.memory import AlertMemory
+from spark_events.reporters.alerts.sender import AlertSender, SenderConfig
+from spark_events.reporters.alerts.states import AlertsConfig
+from spark_events.reporters.alerts.store import Alerts
 
 __all__ = ["MINUTE", "NOW", "Sending", "alert", "recovery"]
 

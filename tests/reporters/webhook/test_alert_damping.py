@@ -10,10 +10,11 @@ import pytest
 from reporters.peers.alertmanager import AlertmanagerModel, incidents
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, alert, recovery
 from spark_events import Severity
-from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.webhook.alerts.chats import SLACK, TEAMS
-from spark_events.reporters.webhook.alerts.formats import AlertFormat
-from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.alerts.formats import AlertFormat
+from spark_events.reporters.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.slack import SLACK
+from spark_events.reporters.alerts.teams import TEAMS
 
 PAGERDUTY = pagerduty("R")
 OVERDUE = "shop/query=clicks/overdue"
@@ -24,7 +25,9 @@ def actions(sending: Sending) -> list[str]:
 
 
 def facts(body: Any) -> str:
-    return str(body["attachments"][0]["text"])
+    """Return the facts of a Slack message, without the application."""
+    fields = [field["text"].replace("*\n", ":* ") for field in body["attachments"][0]["blocks"][0]["fields"]]
+    return "\n".join(text for text in fields if "Application" not in text)
 
 
 def test_a_repeated_failure_is_sent_once_per_cooldown_with_the_number_of_failures(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 from reporters.awkward import AWKWARD, awkward_event
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, alert, recovery
 from spark_events import Event, Severity
-from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.webhook.alerts.chats import SLACK, TEAMS
-from spark_events.reporters.webhook.alerts.formats import AlertFormat
-from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.alerts.formats import AlertFormat
+from spark_events.reporters.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.slack import SLACK
+from spark_events.reporters.alerts.teams import TEAMS
 
 PAGERDUTY = pagerduty("R")
 LINKS = {"incident.runbook_url": "https://wiki/shop", "spark.ui.url": "http://h:4040", "spark.history.url": "no link"}
@@ -42,7 +43,7 @@ def test_pagerduty_receives_cause_line_and_links() -> None:
     assert (one["routing_key"], one["event_action"], len(one["dedup_key"])) == ("R", "trigger", 255)
     payload = one["payload"]
     assert (payload["severity"], payload["source"], payload["component"]) == ("critical", "h1", "shop / clicks")
-    assert (payload["class"], payload["summary"][:8], len(payload["summary"])) == ("ValueError", "shop: xx", 1024)
+    assert (payload["class"], payload["summary"][:8], len(payload["summary"])) == ("ValueError", "ValueErr", 1024)
     assert payload["custom_details"]["Code"] == "/jobs/a.py:3 in f"
     assert one["links"] == [
         {"href": "https://wiki/shop", "text": "Runbook"},
@@ -137,8 +138,9 @@ def test_pagerduty_has_the_environment_and_the_tags_as_details() -> None:
 def test_chats_have_the_environment_and_the_tags_as_fields(is_recovery: bool) -> None:
     tags = {**TAGS, "spark.tag.<!here>": "<!channel>", "spark.tag.Time": "tea"}
     events = [alert(NOW, **tags), recovery(NOW, **tags)]
-    slack = sent(SLACK, *events)[is_recovery]["attachments"][0]["text"]
-    assert {"*Environment:* prod", "*team:* payments", "*&lt;!here&gt;:* &lt;!channel&gt;"} <= set(slack.split("\n"))
+    (section, *_) = sent(SLACK, *events)[is_recovery]["attachments"][0]["blocks"]
+    shown = {field["text"] for field in section["fields"]}
+    assert {"*Environment*\nprod", "*team*\npayments", "*&lt;!here&gt;*\n&lt;!channel&gt;"} <= shown
     card = sent(TEAMS, *events)[is_recovery]["attachments"][0]["content"]["body"][1]
     fields = {one["title"]: one["value"] for one in card["facts"]}
     assert {"Environment": "prod", "team": "payments", "Time_": "tea"}.items() <= fields.items()

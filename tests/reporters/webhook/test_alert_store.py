@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, recovery
-from spark_events.reporters.webhook.alerts.chats import SLACK
-from spark_events.reporters.webhook.alerts.files import AlertFiles
-from spark_events.reporters.webhook.alerts.pagerduty import pagerduty
-from spark_events.reporters.webhook.alerts.states import AlertsConfig
+from spark_events.reporters.alerts.files import AlertFiles
+from spark_events.reporters.alerts.pagerduty import pagerduty
+from spark_events.reporters.alerts.slack import SLACK
+from spark_events.reporters.alerts.states import AlertsConfig
 
 PAGERDUTY = pagerduty("R")
 DAY = 1440 * MINUTE

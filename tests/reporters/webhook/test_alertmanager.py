@@ -15,8 +15,8 @@ from property.alert_rules import AlertRules, Destination
 
 from reporters.peers.alertmanager import Alertmanager
 from reporters.webhook.sending import Sending, alert
-from spark_events.reporters.webhook.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.webhook.alerts.states import AlertsConfig
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
+from spark_events.reporters.alerts.states import AlertsConfig
 
 SKEWS = (-86_400.0, -3600.0, -2.0, -0.2, 0.2, 2.0, 3600.0, 86_400.0)
 

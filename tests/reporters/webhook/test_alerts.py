@@ -29,6 +29,7 @@ from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.pipeline import build
+from spark_events.reporters.alerts.card import title_of
 from spark_events.stream.callbacks import delivery_of
 from spark_events.stream.event_history import EventMatcher
 from spark_events.translate.translator import Translator
@@ -120,10 +121,10 @@ def test_a_failure_is_one_alert_with_its_cause_and_its_recovery(
     records, body = SITUATIONS[kind]
     name = f"shop-{kind}"
     body = None if body is None else body.replace("shop:", f"{name}:")
-    expected = [] if body is None else [body]
     with AllAlertReporters(receivers, alertmanager, tmp_path) as run:
         run.report(translated(*records, name=name))
-        assert [one.body for one in run.alarms] == expected
+        assert [one.body for one in run.alarms] == ([] if body is None else [body])
+        expected = [title_of(one) for one in run.alarms]
     assert [(one.summary, one.is_open) for one in incidents(receivers["pagerduty"].bodies())] == [
         (one, True) for one in expected
     ]
@@ -165,7 +166,7 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
         assert [one.is_open for one in incidents(receivers["pagerduty"].bodies())] == [True]
         eventually(lambda: [status for status, _ in alertmanager.notifications(name)] == ["firing"])
         run.report(translated(*records, query_progress(1, "r4", name="book"), name=name)[len(events) :])
-    title = f"{name}: query 'book' failed at batch 1: java.io.IOException: No space left on device"
+    title = f"IOException: No space left on device – {name}: query 'book' failed at batch 1"
     (incident,) = incidents(receivers["pagerduty"].bodies())
     assert incident == (f"spark-events:{run.recoveries[0].attributes['incident.key']}", title, False)
     triggers = [one for one in receivers["pagerduty"].bodies() if one["event_action"] == "trigger"]
@@ -174,4 +175,5 @@ def test_a_query_that_fails_three_times_and_commits_is_one_incident(
     eventually(lambda: alertmanager.notifications(name) == [("firing", title), ("resolved", recovery)])
     for titles in chat(receivers):
         assert titles == [f"ERROR: {title}"] * len(triggers) + [f"Recovered: {recovery}"]
-    assert "*Failures:* 3" in receivers["slack"].bodies()[-1]["attachments"][0]["text"]
+    (section, *_) = receivers["slack"].bodies()[-1]["attachments"][0]["blocks"]
+    assert section["fields"][0]["text"].startswith("*Failures*\n3")

@@ -36,7 +36,6 @@ def bodies(receiver: Receiver) -> list[int]:
 
 @pytest.mark.parametrize("format", ["json", "json-each"])
 def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver that is stopped during delivery and then restarted receives every event once, in order."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
         with Running("webhook", settings) as running:

@@ -14,13 +14,14 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 from fakes import ROOT, event, sidecar_environment
+from missing import missing
 from reporters.peers.webhook import Receiver
 
 from spark_events.cli import main
 from spark_events.cli.sinks import JsonLines
 from spark_events.event import encode_lines
 
-FIXTURES = Path(__file__).parents[1] / "bridge" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"
 BATCH = FIXTURES / "batch_udf-4.3.jsonl"
 STREAM = FIXTURES / "foreachbatch-4.3.jsonl"
 COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main; sys.exit(main())", "replay"]
@@ -307,7 +308,7 @@ def test_an_unreadable_log_does_not_hide_the_other_logs_of_its_folder(tmp_path: 
     rights = "-dac_override,-dac_read_search"
     unprivileged = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"] if os.geteuid() == 0 else []
     if unprivileged and shutil.which("setpriv") is None:
-        pytest.skip("root can read every folder without setpriv")
+        missing("root can read every folder without setpriv")
     process = subprocess.run(
         [*unprivileged, *COMMAND, str(tmp_path)], check=False, capture_output=True, text=True, env=sidecar_environment()
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from reporters.peers.webhook import Receiver
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.cli import main
@@ -164,3 +165,25 @@ def test_an_invalid_configuration_is_reported_before_any_event_is_sent(
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1
     assert "events.reporter.audit.path: required, but not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["slack", "teams", "pagerduty", "alertmanager"])
+def test_a_sample_failure_is_an_alert_and_its_recovery(form: str, tmp_path: Path) -> None:
+    """People see what they will get, nothing stays open, and a second test is not suppressed by the first."""
+    with Receiver() as receiver:
+        lines = [
+            "spark.events.environment staging",
+            "spark.events.reporter.page.type webhook",
+            f"spark.events.reporter.page.format {form}",
+            f"spark.events.reporter.page.url {receiver.url}",
+            f"spark.events.reporter.page.alerts.directory {tmp_path}",
+            *(["spark.events.reporter.page.routing-key R"] if form == "pagerduty" else []),
+        ]
+        conf = tmp_path / "spark-defaults.conf"
+        conf.write_text("\n".join(lines))
+        for count in (2, 4):
+            assert main(["send-test", "--conf", str(conf), "--sample", "failure"]) == 0
+            assert len(receiver.bodies()) == count
+        texts = [json.dumps(body) for body in receiver.bodies()]
+    assert ["TestFailure: this is a test of reporter 'page'" in text for text in texts] == [True, False] * 2
+    assert all("staging" in text for text in texts if "TestFailure" in text)

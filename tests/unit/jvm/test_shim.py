@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes import ROOT
-from reporters.peers.processes import missing
+from missing import missing
 from spark.harness import pyspark_home, spark_version
 from spark.quick_java import JVM_OPTIONS, quick_java_home
 

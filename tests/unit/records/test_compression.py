@@ -100,14 +100,12 @@ def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
 def test_files_compressed_by_spark_are_read(name: str) -> None:
-    """Files that Spark's codecs wrote can be read."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
 
 
 @pytest.mark.parametrize("name", ["zstd", "snappy"])
 def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
-    """All flushed text of a log in progress is read, although the compressed stream has no end mark."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
     assert expected.startswith(unpacked.text)

@@ -582,7 +582,6 @@ def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) 
 
 
 def test_a_compacted_file_replaces_all_earlier_files(tmp_path: Path) -> None:
-    """A compacted file replaces all earlier files. If these files still exist, they are not read."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
     (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
@@ -683,7 +682,6 @@ def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) 
 
 
 def test_an_unreadable_file_is_reported(path: Path) -> None:
-    """An unreadable file is reported and counted, and raises no error."""
     path.write_text(SOUND, encoding="utf-8")
     (log,) = find_logs(path)
     path.unlink()
@@ -747,7 +745,6 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
     ],
 )
 def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """Valid JSON with impossible numbers or times never aborts the replay."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     kinds = [type(record).__name__ for record in reading.records if not isinstance(record, r.StageWaited)]

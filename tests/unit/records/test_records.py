@@ -50,7 +50,6 @@ def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -
 
 
 def test_fields_of_a_newer_shim_are_skipped() -> None:
-    """Fields that a newer shim adds are ignored at any depth of nesting."""
     record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
     assert record.progress.batch_id == 3
     assert record.progress.sources[0].num_input_rows == 0
@@ -76,7 +75,6 @@ def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
 def test_line_without_record_is_unknown(line: bytes) -> None:
-    """A line that is not a record becomes an unknown record; decoding raises no error."""
     assert r.decode(line) == r.Unknown()
 
 

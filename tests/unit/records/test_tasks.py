@@ -103,7 +103,6 @@ def test_lost_output_undoes_a_success() -> None:
 
 
 def test_a_resubmission_reported_after_the_removal_has_the_removal_s_time() -> None:
-    """A resubmission that is reported after the executor's removal has the timestamp of the removal."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     stage.executor_removed("7", T + 60)
@@ -139,7 +138,6 @@ def test_a_stage_without_tasks_has_no_status_changes() -> None:
 
 
 def test_tasks_of_unknown_stages_are_ignored() -> None:
-    """Tasks of unknown or finished stages, and invalid task indexes, are ignored."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
     assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T, T) == ()

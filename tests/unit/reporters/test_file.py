@@ -144,7 +144,6 @@ def test_reported_events_are_readable_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["missing/events.jsonl", "file/events.jsonl", "."])
 def test_an_unwritable_path_is_named(tmp_path: Path, where: str) -> None:
-    """The error about an unwritable path contains the path."""
     (tmp_path / "file").touch()
     path = tmp_path / where
     with pytest.raises(OSError, match=str(path)):

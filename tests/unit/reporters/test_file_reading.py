@@ -33,7 +33,6 @@ def test_written_events_are_read(tmp_path: Path) -> None:
 
 
 def test_rotated_files_come_first(tmp_path: Path) -> None:
-    """Rotated files are read only on request, the oldest file first."""
     path = tmp_path / "events.jsonl"
     reporter = FileReporter(FileConfig(str(path), max_size=256, keep=10))
     reporter.open()
@@ -45,7 +44,6 @@ def test_rotated_files_come_first(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_not_events_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that are not events are skipped, and one warning contains their number."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"{}\n" + encode_lines([event(1)]) + b"\xff\n" + NESTED + b"\n" + encode_event(event(2)))
     assert numbers(list(spark_events.read(path))) == [1, 2]
@@ -53,7 +51,6 @@ def test_lines_that_are_not_events_are_skipped(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
-    """For a damaged file, `read` yields the readable events and then raises the error."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(1), event(2)])) + b"more")
     events = spark_events.read(path)
@@ -65,7 +62,6 @@ def test_a_damaged_file_yields_its_readable_events(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read() -> None:
-    """The path ``-`` stands for standard input."""
     code = "import spark_events; print([event.body for event in spark_events.read('-')])"
     lines = encode_lines([event(1), event(2)])
     done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, check=True)
@@ -79,6 +75,5 @@ def test_one_event_is_decoded() -> None:
 
 
 def test_a_deeply_nested_value_is_not_an_event() -> None:
-    """``decode_event`` raises the documented error for a value that is nested too deeply."""
     with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
         spark_events.decode_event(NESTED)

@@ -69,7 +69,6 @@ def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_time_beyond_the_calendar_is_printed_as_a_number() -> None:
-    """If no calendar can represent a time, the time is printed as a number."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
     assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
 

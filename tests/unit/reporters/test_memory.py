@@ -8,7 +8,6 @@ from spark_events.reporters.memory import MemoryConfig, MemoryReporter
 
 
 def test_events_are_kept_in_order() -> None:
-    """The memory reporter keeps events in order, oldest first."""
     reporter = MemoryReporter()
     reporter.report([event(1), event(2)])
     reporter.report([event(3)])
@@ -31,7 +30,6 @@ def test_events_returns_a_copy() -> None:
 
 
 def test_the_memory_reporter_is_public() -> None:
-    """The memory reporter can be imported from the package itself."""
     import spark_events
 
     assert spark_events.MemoryReporter is MemoryReporter

@@ -34,7 +34,6 @@ NUMBER = 7
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_types_are_reporters(name: str) -> None:
-    """Every built-in type is a reporter with its own config class."""
     found = factory(name)
     assert isinstance(found, type)
     assert issubclass(found, Reporter)
@@ -61,7 +60,6 @@ def test_a_user_s_class_is_found_by_its_path() -> None:
     ],
 )
 def test_an_invalid_reporter_type_is_rejected_with_the_reason(name: str, reason: str) -> None:
-    """The message about an invalid reporter type contains the reason."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         factory(name)
 
@@ -75,7 +73,6 @@ def test_a_module_that_exits_on_import_is_rejected(tmp_path: Path, monkeypatch: 
 
 
 def test_an_unknown_type_is_rejected_with_all_types() -> None:
-    """The message about an unknown type lists all types."""
     assert all(name in reporter_type.allowed for name in (*BUILT_IN, "package.module:Class"))
 
 

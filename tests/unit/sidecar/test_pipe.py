@@ -69,7 +69,6 @@ def test_an_incomplete_last_line_is_dropped(pipe: Pipe) -> None:
 
 
 def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
-    """After the pipe is closed, every read returns no line."""
     records = RecordPipe(pipe.read_end)
     pipe.close(pipe.write_end)
     assert [records.read(), records.read(), records.read(timeout=0)] == [[], [], []]

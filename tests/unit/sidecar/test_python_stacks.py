@@ -87,7 +87,6 @@ def test_a_process_that_does_not_answer(folder: Path) -> None:
 
 
 def test_the_socket_is_removed_at_the_exit(server: subprocess.Popen[str], folder: Path) -> None:
-    """A process removes its socket when it exits."""
     (path,) = folder.glob("spark-events-*/*.sock")
     server.communicate("\n", timeout=60)
     assert not path.exists()

@@ -138,7 +138,6 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
 def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """If a circuit breaker was open in the previous sidecar, the new sidecar reports the breaker as closed."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "before": before})
@@ -289,7 +288,6 @@ def test_a_shim_of_another_version_is_rejected(errors: Path, first: Any) -> None
 
 
 def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
-    """If the pipe closes before the first line, the sidecar exits without an answer."""
     with FakeDriver(errors, greet=False) as driver:
         driver.close_pipe()
         assert driver.await_exit() == 0
@@ -322,7 +320,6 @@ def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: P
 
 
 def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
-    """Restored records are not reported again. The sidecar continues with their event numbers and state."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})

@@ -46,7 +46,6 @@ def submit(dispatcher: Dispatcher, count: int, first: int = 0) -> None:
 
 
 def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Dispatcher) -> None:
-    """A plain or async callback receives each event once, in order and in one thread."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
 
@@ -66,7 +65,6 @@ def test_a_callback_gets_each_event_once_in_order_in_one_thread(dispatcher: Disp
 def test_an_error_is_logged_and_the_next_event_is_delivered(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error in a callback, even a TimeoutError, is logged with its line, and the next event is delivered."""
     called: list[str] = []
 
     def raises(one: Event) -> None:
@@ -170,7 +168,6 @@ def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: Dispatcher) 
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: Dispatcher) -> None:
-    """A callback receives only events of the selected scope and severity, and no events after it was removed."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
     every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
@@ -211,7 +208,6 @@ def test_a_callback_may_remove_itself(dispatcher: Dispatcher, caplog: pytest.Log
     ],
 )
 def test_an_invalid_callback_is_rejected(function: Any, timeout: Any, message: str) -> None:
-    """An invalid callback is rejected at registration."""
     with pytest.raises(InvalidChoiceError) as caught:
         delivery_of("it", function, ANY, timeout, 1, lambda: None)
     assert message in str(caught.value)

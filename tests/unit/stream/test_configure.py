@@ -126,7 +126,6 @@ def test_settings_in_any_form(key: str) -> None:
     ],
 )
 def test_an_invalid_setting_raises_immediately(arguments: dict[str, Any], message: str) -> None:
-    """An invalid setting raises an error immediately, and the message contains the key."""
     with pytest.raises(ConfigError) as caught:
         spark_conf(**arguments)
     assert message in str(caught.value)

@@ -38,7 +38,6 @@ def test_after_skips_earlier_events() -> None:
 
 
 def test_a_waiter_receives_every_event_despite_a_small_history() -> None:
-    """A waiting caller receives every event, even if a small history has already removed the event."""
     history = EventHistory(2)
 
     async def waits() -> str:
@@ -111,7 +110,6 @@ def test_the_end_wakes_every_waiter_at_once() -> None:
 
 
 def test_an_error_in_a_predicate_is_raised_to_its_waiter() -> None:
-    """An error in a predicate is raised in its own wait, and does not affect other waits."""
     history = EventHistory(10)
     history.report([event(1)])
     with pytest.raises(KeyError, match="nothing"):

@@ -259,7 +259,6 @@ def test_a_failed_job_before_a_success_is_not_a_hint() -> None:
 
 
 def test_an_end_without_a_known_start_has_no_old_status() -> None:
-    """The end of an application without a known start has no old status."""
     (event,) = translate(application_end())
     assert event.attributes["spark.status.new"] == "FINISHED"
     assert "spark.status.old" not in event.attributes

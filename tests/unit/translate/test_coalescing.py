@@ -126,7 +126,6 @@ def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
 
 
 def test_a_lost_driver_s_held_commits_are_reported() -> None:
-    """If a driver is lost, its last commits are reported before the loss."""
     stream = Stream()
     stream.send(batch(0, 0), batch(1, 1))
     events = stream.translator.driver_lost(START + 5_000, orderly=False)

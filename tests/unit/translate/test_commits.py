@@ -82,7 +82,6 @@ def test_batch_is_reported_once() -> None:
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
-    """If a run ends before a batch is committed, the next run may commit this batch."""
     reported = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
     assert [event.attributes["spark.streaming.query.run_id"] for event in reported] == ["r1", "r2"]
     assert reported[0].event_id != reported[1].event_id
@@ -262,7 +261,6 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
 
 
 def test_merged_commits_are_reported_before_a_failure() -> None:
-    """If a query fails, its merged commits are reported before the failure."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
     reported = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
@@ -271,7 +269,6 @@ def test_merged_commits_are_reported_before_a_failure() -> None:
 
 
 def test_without_an_interval_a_clock_set_back_delays_no_commit() -> None:
-    """Without an interval, each commit is reported at once, even if the clock is set back."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 

@@ -53,6 +53,8 @@ class Driver:
         self.questions = 0
         #: Until this time, the driver is paused and does not answer.
         self.stands_until = 0
+        #: Sum of the steps of the wall clock; the shim measures durations with the monotonic clock.
+        self.stepped = 0
         self._unanswered: dict[str, Any] | None = None
         if translator is None:
             self.tell(application_start(time=self.now, main_class="com.acme.jobs.Orders"))
@@ -71,8 +73,9 @@ class Driver:
         self.works(run)
 
     def works(self, run: str = "r1", frames: list[str] | None = None, **more: Any) -> None:
-        since = self.now
-        self.threads[run] = lambda: {"run_id": run, "busy_since": since, "frames": frames or KAFKA, **more}
+        since = self.now - self.stepped
+        about = {"run_id": run, "frames": frames or KAFKA, **more}
+        self.threads[run] = lambda: {**about, "busy_since": since + self.stepped}
 
     def waits(self, run: str = "r1") -> None:
         self.threads[run] = lambda: {"run_id": run, "frames": ["org.apache.spark.util.SystemClock.waitTillTime(C:1)"]}
@@ -105,6 +108,12 @@ class Driver:
                 break
         self.now = until
         return self.events[seen:]
+
+    def sets_clock(self, by: int) -> None:
+        """Set the clock of the machine ahead, or back, by some milliseconds."""
+        self.now += by
+        self.stepped += by
+        self.translator.clock_stepped(by, self.now)
 
     def answer(self, question: dict[str, Any]) -> None:
         self.questions += 1
@@ -429,6 +438,83 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
     assert late.attributes.get("spark.deadline.topic") == topic
     commits(5, 0)
     assert changes(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
+
+
+def begin_batch(driver: Driver) -> None:
+    driver.start()
+    driver.commits(40)
+    driver.works()
+
+
+def begin_job(driver: Driver) -> None:
+    driver.tell({"kind": "job_start", "job_id": 3, "time": driver.now})
+    driver.jobs = [[3, 7]]
+
+
+def begin_stage(driver: Driver) -> None:
+    driver.stages = [stage(running=0, finished=0, time=driver.now, longest=None)]
+    driver.idle_since = driver.now
+
+
+def begin_backlog(driver: Driver) -> None:
+    driver.start()
+    driver.commits(1, sources=[{"endOffset": 1, "latestOffset": 2_001}])
+    driver.waits()
+
+
+@pytest.mark.parametrize("step", [-HOUR, -10 * SECOND, 10 * SECOND, HOUR, 400 * 24 * HOUR])
+@pytest.mark.parametrize(
+    ("rule", "begin"),
+    [
+        ("batch", begin_batch),
+        ("progress", begin_batch),
+        ("job", begin_job),
+        ("resources", begin_stage),
+        ("lag", begin_backlog),
+        ("application", lambda _: None),
+    ],
+)
+def test_a_step_of_the_clock_changes_no_limit(rule: str, begin: Callable[[Driver], None], step: int) -> None:
+    """Work becomes overdue after the time that really passed, however the clock was set meanwhile."""
+    off = {"events.deadline.resources": "off"}
+    driver = Driver({**off, "events.deadline.lag": "1000", "events.deadline.lag-time": "6min"} if rule == "lag" else
+                    {**off, f"events.deadline.{rule}": "6min"})  # fmt: skip
+    begin(driver)
+    assert driver.passes(4 * MINUTE) == []
+    driver.sets_clock(step)
+    assert driver.passes(MINUTE) == []
+    late = driver.passes(MINUTE + 2 * SECOND)
+    assert changes(late) == [(rule, "OVERDUE", "WARN")]
+    assert late[0].attributes["spark.deadline.elapsed_ms"] == 6 * MINUTE
+    driver.sets_clock(-step)
+    assert changes(driver.passes(11 * MINUTE)) == []
+    assert changes(driver.passes(2 * MINUTE)) == [(rule, "OVERDUE", "ERROR")]
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+def test_work_recorded_before_a_step_and_read_after_it_is_on_time(step: int) -> None:
+    """A job or a stage whose start has a time of the clock before its step becomes overdue at most one limit late."""
+    driver = Driver({"events.deadline.resources": "6min", "events.deadline.job": "6min"})
+    before = driver.now
+    driver.sets_clock(step)
+    driver.tell({"kind": "job_start", "job_id": 3, "time": before})
+    driver.jobs, driver.idle_since = [[3, 7]], before
+    driver.stages = [stage(running=0, finished=0, time=before, longest=None)]
+    assert driver.passes(6 * MINUTE - SECOND) == []
+
+
+@pytest.mark.parametrize("step", [-HOUR, -10 * SECOND, 10 * SECOND, HOUR])
+def test_a_step_between_request_and_answer_is_no_pause(step: int) -> None:
+    """An answer after a step of the clock belongs to its request; it does not restart the limits."""
+    driver = Driver({"events.deadline.job": "6min", "events.deadline.resources": "off"})
+    begin_job(driver)
+    driver.now += 6 * MINUTE
+    assert driver.translator.tick(driver.now) == []
+    question = driver.translator.deadlines.take_question()
+    assert question is not None
+    driver.sets_clock(step)
+    driver.answer(question)
+    assert changes(driver.events) == [("job", "OVERDUE", "WARN")]
 
 
 def test_a_restarted_sidecar_repeats_no_deadline_event() -> None:

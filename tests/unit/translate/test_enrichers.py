@@ -111,7 +111,6 @@ def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCapture
     ],
 )
 def test_an_enricher_that_cannot_be_created_is_an_invalid_setting(name: str, reason: str) -> None:
-    """If an enricher cannot be created, this is reported as an invalid setting, with the key and the reason."""
     given = f"{__name__}:{name}"
     settings = Settings.of({"events.failure.enrichers": given})
     read(settings)

@@ -66,7 +66,6 @@ def test_the_reason_of_a_loss_is_a_sentence(reason: str | None, label: str, word
 
 
 def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
-    """The event of a lost executor contains the number of its running tasks, and their stages."""
     _, (first, second) = translated([application_start(), added(), removed()])
     assert (first.severity.value, first.body) == ("DEBUG", "shop: executor 7 was added on host-3 with 4 cores")
     assert second.severity.value == "WARN"
@@ -102,7 +101,6 @@ def test_more_than_the_limit_is_counted() -> None:
 
 
 def test_no_events_without_a_limit() -> None:
-    """With the limit 0, no executor causes an event."""
     assert translated([added(), removed()], most=0)[1] == []
 
 
@@ -117,7 +115,6 @@ def test_an_executor_before_the_application_s_start_is_reported_after_it() -> No
 
 
 def test_an_executor_of_an_application_whose_start_is_missing_is_reported_with_the_next_record() -> None:
-    """If the start of the application is missing, the event is reported with the next record, without the name."""
     translator = Translator()
     translator.translate(decoded({"at": START, **added()}))
     events = translator.translate(decoded(application_end()))

@@ -38,7 +38,6 @@ def test_nine_of_ten_real_failures_are_classified(name: str) -> None:
 
 
 def test_the_corpus_has_every_class_and_a_source_for_every_text() -> None:
-    """The texts cover every class, so that each class is tested. Each text has a source."""
     found = corpus()
     assert set(Counter(text["class"] for text in found)) == RETRY_USEFUL.keys() | {UNKNOWN}
     assert {text["round"] for text in found} == set(ROUNDS)

@@ -63,7 +63,6 @@ def test_the_state_of_the_application() -> None:
 
 @pytest.mark.parametrize("interval", [60.0, None])
 def test_no_heartbeat_without_a_running_application_or_an_interval(interval: float | None) -> None:
-    """Without a running application, or without an interval, there is neither a heartbeat nor a timer."""
     made = translator(interval=interval)
     assert (made.next_deadline, beats(made, SLOT)) == (None, [])
     if interval is None:

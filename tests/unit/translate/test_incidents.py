@@ -259,7 +259,6 @@ def test_a_cancelled_job_is_no_failure(reason: str) -> None:
 
 
 def test_an_event_of_the_program_keeps_its_severity() -> None:
-    """An event of the user's program keeps its severity, even if it has the name of a built-in event."""
     own = {"id": "1", "name": "JobFailureEvent", "class_scope": "shop.orders", "severity": "ERROR", "body": "own"}
     *_, event = translate([{"kind": "added", "at": START + 3, "event": own}])
     assert (event.severity, event.body, roles([event])) == (Severity.ERROR, "own", [])
@@ -310,7 +309,6 @@ def test_an_application_that_fails_because_of_its_query(trace: str) -> None:
 
 
 def test_a_query_that_fails_repeatedly_has_one_key() -> None:
-    """If a query fails repeatedly, each failure is one alarm with the same key, even in another run."""
     records = [*STREAMING, query_terminated(exception=SINK)]
     again = query_started("r2", name="book-payments", at=START + 100)
     records += [again, query_terminated("r2", exception=SINK, at=START + 5_000)]

@@ -56,7 +56,6 @@ def test_a_batch_job_is_reported_from_start_to_end() -> None:
 
 
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
-    """A failed batch job causes a status change and a failure, both with the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
     assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.INFO)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"

@@ -45,7 +45,6 @@ def test_other_formats_have_no_partitions(value: object) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
 def test_an_offset_that_is_not_json_causes_no_error(text: bytes) -> None:
-    """A source may write an offset that is not JSON. This offset causes no error."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 
@@ -57,5 +56,4 @@ def test_lag_is_the_unread_part() -> None:
 
 
 def test_lag_is_unknown_without_a_latest_offset() -> None:
-    """Without a latest offset, the lag is unknown."""
     assert lag(raw({"t": {"0": 10}}), b"null") is None

@@ -115,20 +115,17 @@ def test_another_query_with_the_same_name_is_not_a_restart() -> None:
 
 
 def test_end_of_an_unknown_run_is_reported() -> None:
-    """The end of an unknown run is reported without an old status."""
     (event,) = translate(query_terminated("r9", "q9"))
     assert change(event) == (None, "FINISHED")
     assert event.attributes["spark.streaming.query.run_id"] == "r9"
 
 
 def test_commit_of_an_unknown_run_is_reported() -> None:
-    """The commit of a run with an unknown start is reported."""
     (event,) = translate(query_progress(4, "r9", "q9"))
     assert event.name == "BatchCommitEvent"
     assert event.attributes["spark.streaming.query.id"] == "q9"
 
 
 def test_repeated_records_make_no_second_event() -> None:
-    """A repeated record of the start or end of a query causes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

@@ -114,7 +114,6 @@ def test_the_success_of_a_job_that_started_before_the_failure_closes_nothing() -
 
 @pytest.mark.parametrize("groups", [1, 20, 21, 200])
 def test_success_closes_every_job_group(groups: int) -> None:
-    """Groups whose last job failed are closed by the application's success, however many they are."""
     jobs = [record for n in range(groups) for record in jobs_of(f"group {n} \u00fc", False, first=n)]
     translator = Translator(ALL_JOBS)
     events = translated(*jobs, application_end("STOPPED", program_exit_code=0), translator=translator)
@@ -186,7 +185,6 @@ def test_the_last_overdue_job_of_a_group_closes_its_incident() -> None:
 
 
 def test_the_last_topic_behind_closes_the_incident_of_its_query() -> None:
-    """If two topics of a query have a backlog, the incident closes when both have recovered."""
     translator = Translator(TranslateConfig(deadline=DeadlineConfig(lag=10, lag_time=60.0)))
 
     def progress(batch: int, a: int, b: int) -> dict[str, Any]:

@@ -113,7 +113,6 @@ def test_a_final_stage_with_a_barrier_is_not_retried() -> None:
 
 
 def test_a_successful_attempt_resets_the_count() -> None:
-    """Only consecutive failures count: a successful attempt resets the number of failures."""
     records = []
     for attempt in range(6):
         records += [submitted(attempt=attempt), completed(None if attempt == 2 else FETCH, attempt=attempt)]
@@ -190,7 +189,6 @@ MISSING = (
 
 
 def test_a_fetch_failure_names_the_lost_executor() -> None:
-    """A fetch failure names the executor with the missing output, and the reason for the loss of this executor."""
     gone = removed("1", START - 5, "Command exited with code 137")
     other = removed("2", START + 10, "idle")
     missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
@@ -229,7 +227,6 @@ def test_a_job_failed_by_fetch_failures_names_the_lost_executor() -> None:
 
 
 def test_an_executor_removed_earlier_is_not_the_cause() -> None:
-    """An executor that was removed before the attempt began is not the cause."""
     (event,) = translate(removed("1", START - 5_000, "idle"), submitted(), completed(FETCH))
     assert "failure.executor.id" not in event.attributes
 
@@ -241,7 +238,6 @@ def test_a_stage_with_an_unknown_start_names_no_executor() -> None:
 
 
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
-    """If the last failure of a task was a lost executor, the loss is the root cause, with the label RESOURCE."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"
@@ -256,7 +252,6 @@ def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
 
 
 def test_a_repeated_status_change_makes_no_event() -> None:
-    """A repeated or outdated status change of a stage causes no event, so event ids are not repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
     events = translate(submitted(), running, over, running, over, late)

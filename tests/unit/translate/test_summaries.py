@@ -191,7 +191,6 @@ def test_a_short_stage_has_no_problem(millis: int) -> None:
 
 
 def test_a_stage_of_unknown_duration_has_no_problem() -> None:
-    """A stage without a submission time has no problem."""
     assert kinds({**EVERYTHING, "started": 0}) == []
 
 
@@ -216,7 +215,6 @@ def test_thresholds_are_settings(key: str, value: str, changes: dict[str, Any]) 
 
 
 def test_the_thresholds_of_tiny_tasks_are_settings() -> None:
-    """Both limits of tiny-tasks can be set."""
     config = settings(tiny_tasks__number="10", tiny_tasks__duration="3s")
     assert kinds({"duration_p50_ms": 2_999}, tasks=11, config=config) == ["tiny-tasks"]
     assert kinds({"duration_p50_ms": 3_000}, tasks=11, config=config) == []
@@ -340,7 +338,6 @@ def test_a_task_occupies_the_cores_of_its_setting() -> None:
 
 
 def test_cores_count_while_their_executor_exists() -> None:
-    """An executor's cores are counted only while the executor exists."""
     removed = {"kind": "executor_removed", "executor_id": "2", "at": START, "time": START + 20 * SECOND}
     late = executor(3, 2, START + 90 * SECOND)
     [summary] = summaries(executor(), executor(2, 8), submitted(), removed, late, completed())

@@ -104,7 +104,6 @@ def test_restored_records_make_no_event_but_restore_state() -> None:
 
 
 def test_restored_records_that_are_resent_make_no_event() -> None:
-    """Restored records that the driver sends again cause no event."""
     translator = Translator()
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))

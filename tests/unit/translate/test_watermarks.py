@@ -177,8 +177,18 @@ def test_deadline_is_set_for_the_next_event(query: Query) -> None:
     assert query.next_deadline is None
 
 
+@pytest.mark.parametrize("hours", [1, 24 * 400])
+def test_a_clock_that_is_set_ahead_makes_no_source_idle(query: Query, hours: int) -> None:
+    """After a step of the clock, the idle timeout counts the time that really passed."""
+    step = hours * 3_600
+    assert query.tick(7) == []
+    query.translator.clock_stepped(step * 1000, NOON + (7 + step) * 1000)
+    assert query.next_deadline == NOON + (12 + step) * 1000
+    assert query.tick(11.9 + step) == []
+    assert sorted(edges(query.tick(12 + step)), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+
+
 def test_repeated_idle_reports_make_one_event(query: Query) -> None:
-    """Spark repeats idle reports, but the IDLE event occurs once, after the timeout."""
     reported = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}
@@ -285,7 +295,6 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
 
 
 def test_two_silent_sources_are_both_named() -> None:
-    """If each of two silent sources may hold back the watermark, both are named."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
@@ -314,7 +323,6 @@ def test_rows_without_newer_event_time_name_no_source() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """If a query has no rows at all, for example at night, it is idle without a warning."""
     query = Query()
     reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -514,7 +522,6 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
-    """A finished query does not become idle, even if late records arrive."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -539,7 +546,6 @@ def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: 
 
 
 def test_a_finished_application_does_not_become_idle(query: Query) -> None:
-    """After the application's end, no query becomes idle."""
     query.send(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
@@ -557,7 +563,6 @@ def test_restart_without_a_known_end_starts_over(query: Query) -> None:
 
 
 def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
-    """A repeated progress, or the progress of an older batch, changes no status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -583,7 +588,6 @@ DAY = 86_400
 
 
 def test_clock_set_back_does_not_delay_events(query: Query) -> None:
-    """If the clock is set back by a day, events are not delayed, and later changes have the new time."""
     # The tracker cannot distinguish a clock that is a day ahead from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []

@@ -173,7 +173,6 @@ def test_records_have_the_ids_of_their_span() -> None:
 
 
 def test_missing_libraries_are_reported_with_the_install_command() -> None:
-    """The message about missing libraries contains the install command of the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
         "from spark_events.config import Settings\nfrom spark_events.dispatch.pipeline import build\n"

@@ -96,7 +96,6 @@ def read(environment: dict[str, str], **changes: object) -> Target:
 
 
 def test_settings_override_variables() -> None:
-    """Reporter settings override variables."""
     everything = {
         "ENDPOINT": "http://other:1",
         "HEADERS": "a=b",
@@ -142,7 +141,6 @@ def test_the_variables_select_the_protocol_and_the_certificates() -> None:
 
 
 def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
-    """The default path is added to an HTTP endpoint without a path. An explicit path does not change."""
     assert read({}, protocol="http/protobuf", endpoint="http://c:4318").address == "http://c:4318/v1/logs"
     assert read({}, protocol="http/protobuf", endpoint="https://c/otlp/v1/logs").address == "https://c/otlp/v1/logs"
 

@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -65,11 +66,13 @@ public final class QueryThreads {
    * @param framesOf string that contains the run ids whose frames are requested
    */
   synchronized List<Map<String, Object>> look(String framesOf) {
-    long now = System.currentTimeMillis();
-    if (now - last > PAUSE_MILLIS || now < last) {
+    // The monotonic clock: a step of the wall clock is no pause of the thread.
+    long now = TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
+    if (now - last > PAUSE_MILLIS) {
       busySince.clear();
     }
     last = now;
+    long wall = System.currentTimeMillis();
     Map<String, Long> busy = new HashMap<>();
     List<Map<String, Object>> samples = new ArrayList<>();
     // Read the threads without stacks first, because reading a stack stops its thread.
@@ -87,7 +90,7 @@ public final class QueryThreads {
       Map<String, Object> sample = new LinkedHashMap<>();
       sample.put("run_id", runId);
       // Time of the first sample of the current, uninterrupted period of work.
-      sample.put("busy_since", busy.getOrDefault(runId, 0L));
+      sample.put("busy_since", busy.containsKey(runId) ? wall - (now - busy.get(runId)) : 0L);
       sample.put(
           "continuous",
           Arrays.stream(stack).anyMatch(frame -> frame.getClassName().endsWith(".ContinuousExecution")));

@@ -1,0 +1,184 @@
+"""What a person must know first about an alert: every format renders the same card.
+
+The title begins with the cause, because phones and lists of chats show its first 40 characters. No text stands in the
+card twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from spark_events.event import Event
+from spark_events.event.text import on_one_line
+from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application_of, kind_of
+from spark_events.reporters.alerts.states import Alert
+from spark_events.reporters.alerts.store import Notice
+
+__all__ = ["Card", "card_of", "cut", "links_of", "tags_of", "title_of"]
+
+#: Characters of the cause in a title. A longer cause is also a fact.
+_CAUSE = 120
+_OFFSETS = 300
+#: Characters by which a cause is recognised in the body, which may contain only its beginning.
+_KNOWN = 40
+#: Package of a Java class, which would fill the beginning of a title.
+_PACKAGE = re.compile(r"^(?:[a-z_][\w$]*\.)+(?=[A-Z])")
+#: Names of the facts about incidents that last, by kind.
+_LASTING = {"overdue": "Overdue", "reporter": "Unavailable"}
+_OVER = ("FINISHED", "FAILED", "ENDED", "LOST", "CANCELLED")
+
+
+class Card(NamedTuple):
+    """Content of an alert or of its recovery.
+
+    Attributes:
+        title: what happened, on one line; the cause comes first.
+        facts: further facts by name, the most useful first.
+        links: URLs by text, the most useful first.
+    """
+
+    title: str
+    facts: dict[str, str]
+    links: dict[str, str]
+
+
+def card_of(notice: Notice, with_tags: bool = True) -> Card:
+    """Return the card of an alert or of its recovery.
+
+    Args:
+        notice: the event and the alerts that it opens or closes.
+        with_tags: whether the facts contain the environment and the tags.
+    """
+    event, was = notice.event, notice.was
+    facts: dict[str, object] = {}
+    if not notice.is_recovery:
+        facts |= _failure(event)
+    if was is not None:
+        name, text = _extent(was, notice.minutes, notice.is_recovery)
+        facts[name] = text
+    facts["Application"] = _application(event)
+    if not notice.is_recovery:
+        facts["Host"] = event.attributes.get("host.name")
+    found = {name: str(value) for name, value in facts.items() if value not in (None, "")}
+    if with_tags:
+        found |= tags_of(event.attributes, (*found, "Time"))
+    return Card(title_of(event), found, links_of(event))
+
+
+def title_of(event: Event) -> str:
+    """Return the cause, if known, and what it struck; otherwise the event's body with the application's name."""
+    name = str(event.attributes.get("spark.app.name", ""))
+    body = on_one_line(event.body if name in event.body else f"{name}: {event.body}")
+    cause = on_one_line(str(event.attributes.get("failure.root_cause", "")))
+    if not cause or event.attributes.get("incident.role") == "recovery":
+        return body
+    begins = body.find(cause[:_KNOWN])
+    if begins == 0:
+        return body
+    if begins > 0:
+        rest = body[begins:].removeprefix(cause) if cause in body else ""
+        body = f"{body[:begins].rstrip(' :')}{rest}"
+    return f"{cut(_PACKAGE.sub('', cause), _CAUSE)} – {body}"
+
+
+def _failure(event: Event) -> dict[str, object]:
+    attributes = event.attributes
+    cause = on_one_line(str(attributes.get("failure.root_cause", "")))
+    batch = attributes.get("spark.batch.id")
+    return {
+        "Cause": cause if len(cause) > _CAUSE else None,
+        "Code": attributes.get("failure.location") or attributes.get("spark.deadline.location"),
+        "Rerun": _rerun(attributes),
+        "Batch": None if batch is None else f"{batch} was not committed",
+        "Committed": cut(str(attributes.get("spark.streaming.query.committed_offsets", "")), _OFFSETS),
+    }
+
+
+def _rerun(attributes: Mapping[str, Any]) -> str:
+    kind = str(attributes.get("failure.class", ""))
+    if not kind:
+        return ""
+    useful = {"True": "may help", "False": "does not help until the cause is corrected"}
+    said = useful.get(str(attributes.get("failure.retry_useful")), "unknown whether it helps")
+    return f"{said} ({kind})"
+
+
+def _application(event: Event) -> str:
+    """Return name and id of the application, and whether it has ended."""
+    attributes = event.attributes
+    name, app_id = application_of(attributes), str(attributes.get("spark.app.id", ""))
+    if not name:
+        return ""
+    return f"{name}{f' ({app_id})' if app_id not in ('', name) else ''}{', ended' if _is_over(event) else ''}"
+
+
+def _is_over(event: Event) -> bool:
+    """Return whether the event reports the end of the application."""
+    if event.class_scope != "spark.application":
+        return False
+    return event.name == "JobFailureEvent" or event.attributes.get("spark.status.new") in _OVER
+
+
+def _extent(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
+    """Return how often the problem occurred, or how long it lasts, as the name and the value of a fact."""
+    kind = kind_of(alert.key)
+    name = _LASTING.get(kind, "Failures" if kind == "failure" else "Events")
+    if kind in _LASTING and alert.count == 1:
+        return name, f"{'for' if is_recovery else 'since'} {minutes:,} min" if minutes else ""
+    if alert.count == 1 and not is_recovery:
+        return name, ""
+    times = " times" if kind in _LASTING else ""
+    within = f" in {minutes:,} min" if minutes else ""
+    return name, f"{alert.count:,}{times}{within}{', flapping' if alert.flaps else ''}"
+
+
+def tags_of(
+    attributes: Mapping[str, Any],
+    taken: Collection[str] = (),
+    environment: str = "Environment",
+    name_of: Callable[[str], str] = str,
+) -> dict[str, str]:
+    """Return the environment and the tags, by names that are not taken.
+
+    Args:
+        attributes: attributes of an event.
+        taken: names that the result must not contain.
+        environment: name of the environment.
+        name_of: converts the name of a tag.
+    """
+    found: dict[str, str] = {}
+    for key, value in sorted(attributes.items()):
+        if key == ENVIRONMENT or key.startswith(TAG):
+            name = environment if key == ENVIRONMENT else name_of(key.removeprefix(TAG))
+            found[_free(name, {*taken, *found})] = str(value)
+    return found
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Append underscores to a name until it is not taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+#: Attributes that contain links, and the link texts; the most useful link comes first.
+_LINKS = (
+    ("incident.runbook_url", "Runbook"),
+    ("spark.history.url", "History"),
+    ("spark.yarn.tracking_url", "YARN"),
+)
+_UI = ("spark.ui.url", "Spark UI")
+
+
+def links_of(event: Event) -> dict[str, str]:
+    """Return the URLs of an event's links, by link text; the Spark UI only while the application runs."""
+    kinds = _LINKS if _is_over(event) else (*_LINKS, _UI)
+    found = {text: str(event.attributes.get(key, "")) for key, text in kinds}
+    return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}
+
+
+def cut(text: str, most: int) -> str:
+    """Return at most so many characters of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,26 @@
+"""Words that all chats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_events.event import Event
+from spark_events.event.text import on_one_line
+from spark_events.reporters.alerts.store import Notice
+
+__all__ = ["headline", "plain", "several_headline"]
+
+
+def headline(notice: Notice, title: str) -> str:
+    """Return the title of a message about an alert or its recovery."""
+    return f"{'Recovered' if notice.is_recovery else notice.event.severity.value}: {title}"
+
+
+def several_headline(notices: Sequence[Notice]) -> str:
+    """Return the title of a message about several alerts."""
+    return f"{max(notice.event.severity for notice in notices).value}: {len(notices)} failures"
+
+
+def plain(event: Event) -> str:
+    """Return the text of an event that is not an alert."""
+    return f"{event.severity.value}: {on_one_line(event.body)}"

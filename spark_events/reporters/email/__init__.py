@@ -1,0 +1,1 @@
+"""Reporter ``email``: alerts, recoveries and digests by SMTP."""
