@@ -13,7 +13,7 @@ from spark_events.enrichment.engine.failure import AttemptError, EndError
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.quota import ReportedQuota
-from spark_events.enrichment.engine.run import Run
+from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.verdicts import Verdict
 from spark_events.enrichment.engine.window import Window
@@ -42,7 +42,7 @@ class Admission:
 
     def __init__(
         self,
-        run: Run,
+        run: EngineRun,
         gate: Gate,
         rate: RateLimit | None,
         allowed: AllowedRate,

@@ -23,7 +23,7 @@ from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.quota import ReportedQuota
-from spark_events.enrichment.engine.run import Run, Signals
+from spark_events.enrichment.engine.run import EngineRun, Signals
 from spark_events.enrichment.engine.settlement import Settlement
 from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
 from spark_events.enrichment.engine.shared_window import SharedWindow
@@ -92,7 +92,7 @@ def assemble(
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     bounds = plan.executor_window
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
-    run = Run(plan, counts, signals, clock)
+    run = EngineRun(plan, counts, signals, clock)
     admission = Admission(
         run,
         process.gates.get(definition.calls, lambda: Gate(clock)),
@@ -116,7 +116,9 @@ def assemble(
     return Pool(run, feed, attempts, settlement, low)
 
 
-def _sharing(run: Run, definition: Definition, process: Process, codec: Callable[[], Codec] | None) -> Sharing | None:
+def _sharing(
+    run: EngineRun, definition: Definition, process: Process, codec: Callable[[], Codec] | None
+) -> Sharing | None:
     """Return what shares answers between rows; None if the plan shares none."""
     plan, counts = run.plan, run.counts
     if plan.coalesce_by is None and plan.cache is None:

@@ -26,7 +26,7 @@ from spark_events.enrichment.engine.failure import (
     RowFailure,
     failure_of,
 )
-from spark_events.enrichment.engine.run import Run
+from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.settings import Retry
 
@@ -66,7 +66,7 @@ class CallAttempts:
 
     def __init__(
         self,
-        run: Run,
+        run: EngineRun,
         invoke: Callable[[Call], Awaitable[Any]],
         accept: Accept | None,
         admission: Admission,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_events.enrichment.engine.admission import Admission
-from spark_events.enrichment.engine.run import Run
+from spark_events.enrichment.engine.run import EngineRun
 
 __all__ = ["Occupancy"]
 
@@ -19,7 +19,7 @@ class Occupancy:
         is_full: whether rows wait for room in the buffer; the caller's thread sets this attribute.
     """
 
-    def __init__(self, run: Run, admission: Admission) -> None:
+    def __init__(self, run: EngineRun, admission: Admission) -> None:
         self.is_full = False
         self._run = run
         self._admission = admission

@@ -18,7 +18,7 @@ from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, 
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import BLOCK, Feed, LowMark
 from spark_events.enrichment.engine.occupancy import Occupancy
-from spark_events.enrichment.engine.run import Run
+from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.settlement import Settlement
 
 __all__ = ["Pool"]
@@ -49,7 +49,9 @@ class Pool:
         occupancy: counts the time by the cause that limits the calls.
     """
 
-    def __init__(self, run: Run, feed: Feed, attempts: CallAttempts, settlement: Settlement, low: LowMark) -> None:
+    def __init__(
+        self, run: EngineRun, feed: Feed, attempts: CallAttempts, settlement: Settlement, low: LowMark
+    ) -> None:
         self.run = run
         self.feed = feed
         self.admitted = 0

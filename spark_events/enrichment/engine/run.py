@@ -11,7 +11,7 @@ from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
 
-__all__ = ["Run", "Signals"]
+__all__ = ["EngineRun", "Signals"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Signals:
     on_defect: Callable[[BaseException], None]
 
 
-class Run:
+class EngineRun:
     """Options, counters and callbacks of one run, and whether it still makes calls; used by the loop's thread only.
 
     Args:
