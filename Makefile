@@ -69,10 +69,10 @@ connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skip
 check: lint types spelling docs imports ## run lint, types, spelling, the documentation site and the import rules; collect all tests
 
 # Collecting all tests also caches their bytecode, which each process of `make test` would otherwise compile.
-imports: setup ## collect all tests, check the import rules, and the size of the shim's classes
+imports: setup ## collect all tests, check the import rules and the sizes of classes
 	@mkdir -p build
 	$(call in,.venv) -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
-	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py tests/unit/test_shim_structure.py
+	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py tests/unit/test_class_sizes.py tests/unit/test_shim_structure.py
 
 lint: setup ## run ruff: lint and format check
 	$(call in,.venv) -m ruff check .

@@ -91,7 +91,7 @@ def measure(variant: str, folder: str) -> Found:
         dispatcher.dispatch([Entry(number + 1, event.build())], number + 1)
         if variant == "sync":
             asked = time.monotonic()
-            while dispatcher.progress().answered < number + 1 and time.monotonic() - asked < _SYNC_TIMEOUT:
+            while dispatcher.progress().answered_seq < number + 1 and time.monotonic() - asked < _SYNC_TIMEOUT:
                 time.sleep(0.0001)
     delay = time.monotonic() - began - _EVENTS / _RATE
     assert dispatcher.drain(time.monotonic() + _DRAIN_SECONDS) == ["slow"]

@@ -72,7 +72,7 @@ def _entries() -> list[Entry]:
 
 def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
     """Return the time to write all rows, and the time to write, read and delete all rows."""
-    rows = [(e.record, e.event.event_id, priority_of(e.event), 0.0, encode_event(e.event)) for e in entries]
+    rows = [(e.seq, e.event.event_id, priority_of(e.event), 0.0, encode_event(e.event)) for e in entries]
     database = SpoolDatabase(folder / "plain.db", False, 1 << 30)
     db = database._db
     began = _Took.now()

@@ -115,7 +115,7 @@ class Owner:
         self._record = 0
         self.spool.start()
         # Wait until this spool has started, so that two spools start in a known order.
-        eventually(lambda: self.spool.files or self.spool.is_failing)
+        eventually(lambda: self.spool.memory.stored.files or self.spool.memory.disk.is_failing)
 
     def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
         """Add events with these numbers to the spool, each with its own record."""
@@ -149,7 +149,7 @@ class Owner:
         gate = Gate(self.disk)
         self.put(-1)
         assert gate.entered.wait(PATIENCE)
-        eventually(lambda: self.spool._hangs, meanwhile=self.spool.check)
+        eventually(lambda: self.spool.memory.disk.hangs, meanwhile=self.spool.check)
         return gate
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Owner:
     @property
     def file(self) -> Path:
         """Return the database file that the spool owns."""
-        return eventually(lambda: self.spool.files)[-1].folder.path
+        return eventually(lambda: self.spool.memory.stored.files)[-1].folder.path
 
 
 def spoil(path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from spark_events.config import Kind, Settings
 from spark_events.config.defaults import default_path, read_properties, settings_of
+from spark_events.config.quoting import quoted_key
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
@@ -117,7 +118,7 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
-            raise UsageError(f"--set: given {one!r}, allowed: KEY=VALUE")
+            raise UsageError(f"--set: given {quoted_key(one)!r}, allowed: KEY=VALUE")
         given[_plain(key)] = value
     properties = {key: value for key, value in read_properties(path).items() if _plain(key) not in given}
     return Configuration(str(path), properties, given)

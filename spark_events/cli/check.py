@@ -11,11 +11,14 @@ from pathlib import Path
 from spark_events._version import __version__
 from spark_events.cli.arguments import Configuration, add_configuration, configuration
 from spark_events.cli.output import show, table
-from spark_events.config import Settings
+from spark_events.config import Settings, text
+from spark_events.config.kinds import PATHS
+from spark_events.config.quoting import quoted
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.errors import ConfigError
+from spark_events.event.text import on_one_line
 from spark_events.jars import jar_path, version_of
 
 _LISTENER = "io.sparkevents.EventsListener"
@@ -45,7 +48,7 @@ def _run(chosen: argparse.Namespace) -> int:
     disabled = () if pipeline is None else pipeline.disabled
     show(f"{given.origin}:")
     for problem in problems:
-        show(f"  wrong  {problem}")
+        show(f"  wrong  {on_one_line(problem)}")
     if pipeline is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
@@ -71,7 +74,7 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
     for delivery in pipeline.deliveries:
         below = f"events.reporter.{delivery.name}"
         isolation = given.value(f"{below}.isolation") or "thread"
-        yield delivery.name, given.value(f"{below}.type") or "log", delivery.guarantee, isolation
+        yield delivery.name, given.value(f"{below}.type") or "log", delivery.config.guarantee, isolation
 
 
 def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
@@ -142,7 +145,7 @@ def _wiring(given: Configuration) -> Iterator[str]:
             )
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:
-        yield f"events.python: given {python!r}, {reason}"
+        yield f"events.python: given {quoted('events.python', python, text(harmless=PATHS))}, {reason}"
 
 
 def _unusable(given: str) -> str | None:

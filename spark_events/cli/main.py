@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from spark_events._version import __version__
 from spark_events.cli import check, conf, replay, report, send_test, tail, uninstall, watch
 from spark_events.cli.arguments import UsageError
-from spark_events.cli.output import OutputError, abandon, note, writing
+from spark_events.cli.output import CleanFormatter, OutputError, abandon, note, writing
 from spark_events.errors import SparkEventsError
 
 #: Python's default error handlers for output. Handlers that PYTHONIOENCODING has set are kept.
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Replace characters that the terminal's encoding lacks; otherwise they would abort the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     chosen = argument_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(CleanFormatter("spark-events: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     code = 0
     try:
         code = _code(chosen)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from spark_events.errors import SparkEventsError
+from spark_events.event.text import for_terminal, on_one_line
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a heading with rows below it, indented by two spaces; the last column is not padded."""
-    lines = [head, *rows]
+    lines = [head, *([on_one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -39,15 +41,29 @@ def writing() -> Iterator[None]:
         raise OutputError(f"cannot write the output: {error.strerror or error}") from None
 
 
-def show(text: str, *, flush: bool = False) -> None:
-    """Print lines; raise the errors of :func:`writing`."""
+def show(text: str, *, flush: bool = False, is_clean: bool = False) -> None:
+    """Print text to standard output; escape its control characters, unless it is clean and has colours.
+
+    Every command prints through this function: names and texts of applications may contain terminal control characters.
+
+    Raises:
+        OutputError: when the output cannot be written.
+        BrokenPipeError: when the program that reads the output has closed the pipe.
+    """
     with writing():
-        print(text, flush=flush)
+        print(text if is_clean else for_terminal(text), flush=flush)
 
 
 def note(text: str) -> None:
-    """Print a line to standard error."""
-    print(f"spark-events: {text}", file=sys.stderr, flush=True)
+    """Print a line to standard error, without terminal control characters."""
+    print(f"spark-events: {on_one_line(text)}", file=sys.stderr, flush=True)
+
+
+class CleanFormatter(logging.Formatter):
+    """Formatter of log records for a terminal: control characters are escaped, line breaks are kept."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return for_terminal(super().format(record))
 
 
 def abandon() -> None:

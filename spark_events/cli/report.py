@@ -19,6 +19,7 @@ from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
+from spark_events.event.text import on_one_line
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.model import EventReport
@@ -171,10 +172,12 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
 
     load_extra("rich", "report")
     from rich.console import Console
+    from rich.markup import escape
 
     with Console(stderr=True).status("reading") as status:
 
         def update(text: str, fraction: float | None) -> None:
-            status.update(f"{text}" if fraction is None else f"{text}: {fraction:.0%}")
+            line = escape(on_one_line(text))
+            status.update(line if fraction is None else f"{line}: {fraction:.0%}")
 
         yield update

@@ -43,6 +43,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--sample",
         choices=_SAMPLES,
+        metavar="SAMPLE",
         default="event",
         help="event: one harmless event; failure: an alert as people will see it, and then its recovery, so that"
         " nothing stays open (default: %(default)s)",

@@ -64,7 +64,7 @@ def _run(chosen: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
     def render(event: Event) -> None:
-        show(_render(event, width, chosen.verbose), flush=chosen.follow)
+        show(_render(event, width, chosen.verbose), flush=chosen.follow, is_clean=True)
 
     try:
         lines = follow(Path(chosen.path)) if chosen.follow and chosen.path != STDIN else lines_of(chosen.path)

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from spark_events.cli.output import show
 from spark_events.config.defaults import default_path
+from spark_events.config.quoting import quoted_key
 from spark_events.errors import SparkEventsError
 
+#: Key of a setting of spark-events at the beginning of a line.
+_KEY = re.compile(r"(spark\.)?events\.[^\s=:]*")
 #: Pattern of configuration lines that mention spark-events: a setting, the listener, the plugin, the package's jar, or
 #: the jar from a Maven repository.
 _OURS = re.compile(r"^(spark\.)?events\.|io\.sparkevents[.:]|spark-events[^/:,]*\.jar")
@@ -66,4 +69,6 @@ def _found(path: Path) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped.startswith(("#", "!")) and _OURS.search(stripped):
-            yield number, stripped
+            own = _KEY.match(stripped)
+            # The value of a setting may be a secret.
+            yield number, f"{quoted_key(own[0])} …" if own else stripped

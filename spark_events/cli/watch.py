@@ -12,6 +12,7 @@ from spark_events.cli.arguments import UsageError, parsed
 from spark_events.cli.output import note, show, table
 from spark_events.cli.sinks import add_sink, sink_of
 from spark_events.config import duration, integer, positive_duration
+from spark_events.config.quoting import quoted_source
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import moment, on_one_line
@@ -95,6 +96,8 @@ def _run(chosen: argparse.Namespace) -> int:
 def _source(given: str) -> tuple[Source, str]:
     """Return the source, and a text that identifies it on this machine."""
     if "://" not in given:
+        if not Path(given).exists() and quoted_source(given) != given:
+            raise UsageError("SOURCE: no such file or folder; the URL of a database contains ://")
         return JsonFolder(Path(given)), str(Path(given).resolve())
     try:
         config = DatabaseConfig(database_url.parse(resolve(given)))

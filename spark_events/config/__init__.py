@@ -15,8 +15,9 @@ from spark_events.config.kinds import (
     size,
     text,
 )
-from spark_events.config.references import Secret, secret, shown, without_password
-from spark_events.config.settings import Option, Setting, Settings, option, options
+from spark_events.config.quoting import scheme_and_host, with_short_urls
+from spark_events.config.references import Secret, secret
+from spark_events.config.settings import Option, Setting, Settings, invalid, option, options
 
 __all__ = [
     "Kind",
@@ -28,6 +29,7 @@ __all__ = [
     "choice",
     "duration",
     "integer",
+    "invalid",
     "is_name",
     "names",
     "number",
@@ -35,10 +37,10 @@ __all__ = [
     "options",
     "path",
     "positive_duration",
+    "scheme_and_host",
     "secret",
-    "shown",
     "size",
     "state_folder",
     "text",
-    "without_password",
+    "with_short_urls",
 ]

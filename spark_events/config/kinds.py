@@ -17,8 +17,8 @@ T = TypeVar("T")
 class Kind(Generic[T]):
     """Type of a value: parser, formatter, and a description of the allowed values.
 
-    Messages never quote a ``confidential`` value. The exceptions that its ``parse`` raises must not quote the value
-    either.
+    Messages quote a value only if ``harmless`` matches all of it (see :mod:`spark_events.config.quoting`). A
+    ``confidential`` value is also removed from every text of a library, however short it is.
 
     Attributes:
         holds: returns whether a Python object is an allowed value; kinds that only settings use accept none.
@@ -29,6 +29,7 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
     format: Callable[[T], str] = str
     confidential: bool = False
+    harmless: re.Pattern[str] | None = None
     holds: Callable[[Any], bool] = lambda _: False
     argument: str = ""
 
@@ -43,6 +44,21 @@ class Kind(Generic[T]):
     def or_none(self) -> Kind[T]:
         """Return the kind of arguments that are of this kind, or None."""
         return self.or_else("or None", lambda value: value is None)
+
+
+class SafeReasonError(ValueError):
+    """Reason why a value is invalid, which quotes no part of the value, or only words that are known."""
+
+
+#: Numbers, with a unit or not, and short words without digits: values of numbers, durations, sizes and choices. A
+#: secret that was pasted into such a key does not match.
+WORDS = re.compile(r"[+-]?[0-9.,_]{1,12}\s*[A-Za-z]{0,7}|[A-Za-z][A-Za-z_/-]{0,19}|")
+#: Paths: absolute, explicitly relative, or with the extension of a file.
+PATHS = re.compile(r"(?:~|\.{0,2})/.*|[\w./-]+\.[A-Za-z]{1,7}")
+#: Short words without digits, and classes as ``package.module:Class``, several separated by commas.
+CLASSES = re.compile(r"(?:[A-Za-z][A-Za-z_-]{0,19}|[A-Za-z_][\w.]*:[A-Za-z_]\w*|[ ,])*")
+#: Names: letters, digits, ``-`` and ``_``.
+NAMES = re.compile(r"[\w, -]+")
 
 
 def _is_number(value: object) -> bool:
@@ -63,11 +79,11 @@ def integer(at_least: int, at_most: int | None = 2**31 - 1) -> Kind[int]:
         return value
 
     limits = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
-    return Kind(f"a whole number {limits}", parse, holds=holds)
+    return Kind(f"a whole number {limits}", parse, harmless=WORDS, holds=holds)
 
 
 def number(
-    allowed: str, above: float = -math.inf, at_least: float = -math.inf, at_most: float = math.inf
+    allowed: str, *, above: float = -math.inf, at_least: float = -math.inf, at_most: float = math.inf
 ) -> Kind[float]:
     """Finite number within limits; ``allowed`` describes it."""
 
@@ -80,7 +96,7 @@ def number(
             raise ValueError
         return value
 
-    return Kind(allowed, parse, holds=holds)
+    return Kind(allowed, parse, harmless=WORDS, holds=holds)
 
 
 def _boolean(text: str) -> bool:
@@ -95,6 +111,7 @@ boolean: Kind[bool] = Kind(
     "true or false",
     _boolean,
     lambda value: str(value).lower(),
+    harmless=WORDS,
     holds=lambda value: isinstance(value, bool),
     argument="True or False",
 )
@@ -121,12 +138,12 @@ def _format_duration(seconds: float) -> str:
 
 
 #: Duration, parsed into seconds: ``500ms``, ``10 s``, ``5min``.
-duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration)
+duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration, harmless=WORDS)
 
 
 #: Duration greater than zero.
 positive_duration: Kind[float] = Kind(
-    f"a whole number above 0 {_WITH_UNIT}", partial(_duration, is_positive=True), _format_duration
+    f"a whole number above 0 {_WITH_UNIT}", partial(_duration, is_positive=True), _format_duration, harmless=WORDS
 )
 
 
@@ -136,9 +153,9 @@ def _text(value: str) -> str:
     return value
 
 
-def text(allowed: str = "a non-empty string") -> Kind[str]:
-    """Non-empty string; ``allowed`` describes it."""
-    return Kind(allowed, _text, holds=lambda value: isinstance(value, str) and bool(value))
+def text(allowed: str = "a non-empty string", harmless: re.Pattern[str] | None = None) -> Kind[str]:
+    """Non-empty string; ``allowed`` describes it, and messages quote only values that ``harmless`` matches."""
+    return Kind(allowed, _text, harmless=harmless, holds=lambda value: isinstance(value, str) and bool(value))
 
 
 def path(allowed: str) -> Kind[str]:
@@ -146,7 +163,7 @@ def path(allowed: str) -> Kind[str]:
 
     A relative path is resolved when the setting is read, because user code may change the working directory later.
     """
-    return Kind(allowed, lambda value: placed(_text(value)))
+    return Kind(allowed, lambda value: placed(_text(value)), harmless=PATHS)
 
 
 def placed(path: str) -> str:
@@ -169,6 +186,7 @@ def choice(*allowed: str) -> Kind[str]:
     return Kind(
         f"one of {', '.join(allowed)}",
         parse,
+        harmless=WORDS,
         holds=lambda value: isinstance(value, str) and value in allowed,
         argument=", ".join(map(repr, allowed)),
     )
@@ -190,7 +208,9 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 #: Names separated by commas.
-names: Kind[tuple[str, ...]] = Kind("names of letters, digits, '-' and '_', separated by commas", _names, ", ".join)
+names: Kind[tuple[str, ...]] = Kind(
+    "names of letters, digits, '-' and '_', separated by commas", _names, ", ".join, harmless=NAMES
+)
 
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -209,4 +229,4 @@ def _format_size(value: int) -> str:
 
 
 #: Size in bytes, in Spark's form: ``64k``, ``256m``, ``1g``.
-size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size)
+size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size, harmless=WORDS)

@@ -1,18 +1,22 @@
 """Settings: strings under dotted keys, read into frozen dataclasses.
 
 A dataclass declares its keys with :func:`option`; its keys form a section. Reading collects every problem, each as one
-sentence with the full key, the user's value and the allowed values. A key that belongs to no section is a problem too.
+sentence with the full key and the allowed values, and with the user's value if it is harmless (see
+:mod:`spark_events.config.quoting`). A key that belongs to no section is a problem too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from spark_events.config.kinds import Kind
-from spark_events.config.references import Confidence, UnresolvedError, is_secret, is_secret_key, resolved, shown
+from spark_events.config.confidence import NO_WORD, Confidence, parts_of
+from spark_events.config.kinds import Kind, SafeReasonError
+from spark_events.config.quoting import is_harmless, is_secret_key, quoted, quoted_key
+from spark_events.config.references import resolved
 from spark_events.errors import ConfigError
 
 T = TypeVar("T")
@@ -90,18 +94,19 @@ class Settings:
             setting = self._settings.get(full_key)
             if setting is None:
                 if declared.default is dataclasses.MISSING:
-                    self.add_problem(full_key, f"{full_key}: required, but not set; expected {declared.kind.allowed}")
+                    key = self.as_written(full_key)
+                    self.add_problem(full_key, f"{key}: required, but not set; expected {declared.kind.allowed}")
                     usable = False
                 continue
+            given = setting.value
             try:
                 given, targets = resolved(setting.value)
                 values[declared.field] = declared.kind.parse(given)
-                if declared.kind.confidential or is_secret_key(declared.key):
-                    targets.setdefault(given, "***")
-                self._confided[full_key] = targets
+                self._confided[full_key] = {**_confided(declared, given), **targets}
             # A user-defined parser or Config may raise any error; report the error as an invalid value.
             except (Exception, SystemExit) as error:
-                self.add_problem(full_key, _invalid_value(setting, declared.kind, error))
+                problem = invalid(setting.key, setting.value, declared.kind, error, given)
+                self.add_problem(full_key, f"{problem}; set in {setting.origin}")
                 usable = False
         try:
             return section(**values) if usable else None
@@ -129,6 +134,16 @@ class Settings:
         """Return an object that hides the secrets read below ``prefix``."""
         below = (secrets for key, secrets in self._confided.items() if key.startswith(f"{prefix}."))
         return Confidence({secret: shown for secrets in below for secret, shown in secrets.items()})
+
+    def as_written(self, key: str) -> str:
+        """Return a key with the prefix ``spark.`` if the user wrote it in the most similar key."""
+        parts = key.split(".")
+        for count in range(len(parts), 0, -1):
+            start = ".".join(parts[:count])
+            for own, setting in self._settings.items():
+                if _is_below(own, start):
+                    return f"{_SPARK}{key}" if setting.key.startswith(_SPARK) else key
+        return key
 
     def retire(self, key: str) -> bool:
         """Accept a key that no longer has an effect; return whether it is set, so that the caller can warn."""
@@ -171,26 +186,54 @@ class Settings:
     def _unknown(self, key: str, setting: Setting) -> str:
         near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.8)
         siblings = sorted(known for known in self._known if known.rpartition(".")[0] == key.rpartition(".")[0])
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(siblings)}" if siblings else ""
-        given = shown(setting.key, setting.value)
-        return f"{setting.key}: unknown key, given {given}; set in {setting.origin}; {hint}".rstrip("; ")
+        # Write the keys of the hint as the user wrote this key: Spark ignores the other prefix in some places.
+        prefix = _SPARK if setting.key.startswith(_SPARK) else ""
+        known = ", ".join(f"{prefix}{sibling}" for sibling in siblings)
+        hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {known}" if siblings else ""
+        return f"{quoted_key(setting.key)}: unknown key; set in {setting.origin}; {hint}".rstrip("; ")
+
+
+def _confided(declared: Option, given: str) -> dict[str, str]:
+    """Return the secrets in a value, each with its replacement; a value that is not harmless is one."""
+    if declared.kind.confidential or is_secret_key(declared.key):
+        return dict.fromkeys((given, *parts_of(given)), "***")
+    if is_harmless(declared.key, given, declared.kind):
+        return {}
+    # The value may be a common word, such as the name of a database.
+    return dict.fromkeys((part for part in (given, *parts_of(given)) if NO_WORD.fullmatch(part)), "***")
 
 
 def _is_below(key: str, prefix: str) -> bool:
     return key == prefix or key.startswith(f"{prefix}.")
 
 
-def _invalid_value(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
-    # A parser's message may quote the value, and thus a resolved secret, except for confidential kinds.
-    is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
-    quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
-    text = _reason_of(error, quotes)
+def invalid(key: str, value: str, kind: Kind[Any], error: BaseException, given: str | None = None) -> str:
+    """Return the message about an invalid value, without the value unless it is harmless.
+
+    Args:
+        key: the full key, or the name of a variable.
+        value: the value as the user wrote it.
+        kind: type of the value, which has raised the error.
+        error: why the value is invalid.
+        given: the value with its references resolved; None: the same as ``value``.
+    """
+    resolved_value = value if given is None else given
+    text = _reason_of(error)
+    is_shown = isinstance(error, SafeReasonError) or (is_harmless(key, value, kind) and resolved_value == value)
+    if not is_shown and (not isinstance(error, ValueError) or _quotes(text, resolved_value)):
+        # A parser's message may quote the value or a part of it.
+        text = "" if isinstance(error, ValueError) else type(error).__name__
     reason = f" ({text})" if text else ""
-    given = shown(setting.key, setting.value, kind.confidential)
-    return f"{setting.key}: given {given}{reason}, expected {kind.allowed}; set in {setting.origin}"
+    return f"{key}: given {quoted(key, value, kind)}{reason}, expected {kind.allowed}"
 
 
-def _reason_of(error: BaseException, quotes: bool = False) -> str:
+def _quotes(text: str, value: str) -> bool:
+    """Return whether a text contains a value, or a word of it."""
+    words = set(re.findall(r"\w{3,}", value.lower()))
+    return (len(value) > 2 and value in text) or not words.isdisjoint(re.findall(r"\w{3,}", text.lower()))
+
+
+def _reason_of(error: BaseException) -> str:
     """Describe an exception: the message of a ValueError; type and message of other exceptions."""
-    text = "" if quotes else str(error)
+    text = str(error)
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}".rstrip(": ")

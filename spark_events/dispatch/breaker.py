@@ -50,7 +50,7 @@ class Breaker:
     Args:
         config: the number of failures that opens the breaker, and the open times.
         clock: returns monotonic time in seconds.
-        on_change: called with each new state and the reason.
+        on_change: called with the old and the new state, and the reason, at each change.
 
     Attributes:
         state: the current state.
@@ -58,7 +58,10 @@ class Breaker:
     """
 
     def __init__(
-        self, config: BreakerConfig, clock: Callable[[], float], on_change: Callable[[BreakerState, str], None]
+        self,
+        config: BreakerConfig,
+        clock: Callable[[], float],
+        on_change: Callable[[BreakerState, BreakerState, str], None],
     ) -> None:
         self.state = BreakerState.CLOSED
         self._config = config
@@ -100,5 +103,5 @@ class Breaker:
             self._become(BreakerState.OPEN, f"its events are held for {self._open_for:g} s: {why}")
 
     def _become(self, state: BreakerState, why: str) -> None:
-        self.state = state
-        self._on_change(state, why)
+        old, self.state = self.state, state
+        self._on_change(old, state, why)

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 
 from spark_events.config import Kind, choice, duration, integer, option, positive_duration
+from spark_events.config.kinds import WORDS
 
 
 def _isolation(value: str) -> str:
@@ -56,7 +57,7 @@ class DeliveryConfig:
     )
     isolation: str = option(
         "isolation",
-        Kind("one of thread, process", _isolation),
+        Kind("one of thread, process", _isolation, harmless=WORDS),
         "thread",
         doc="process: run the reporter in its own process, for code that may crash, exit or hold the interpreter's "
         "lock.",

@@ -52,14 +52,14 @@ class DeliveryProgress(NamedTuple):
     """Progress of the reporters.
 
     Attributes:
-        completed: the highest record number up to which all events are settled or on disk, so that no event would be
-            lost if this process died now.
-        answered: the highest record number up to which all reporters that the driver waits for have answered; 0 if the
-            driver waits for no reporter.
+        settled_seq: the last record up to which all events are settled or on disk, so that no event would be lost if
+            this process died now.
+        answered_seq: the last record up to which all reporters that the driver waits for have answered; 0 if the driver
+            waits for no reporter.
     """
 
-    completed: int
-    answered: int
+    settled_seq: int
+    answered_seq: int
 
 
 class Dispatcher:
@@ -85,12 +85,13 @@ class Dispatcher:
         sync: bool = False,
     ) -> None:
         self._deliveries = tuple(deliveries)
-        self._awaited = tuple(one for one in deliveries if sync or one.guarantee == "guaranteed")
+        self._awaited = tuple(one for one in deliveries if sync or one.config.guarantee == "guaranteed")
         self._timeout = timeout
         # Names of the awaited reporters that are late; the driver waits for them again after they have caught up.
         self._late: frozenset[str] = frozenset()
         self._lock = threading.Lock()
-        self._dispatched = 0
+        # The last translated record.
+        self._seq = 0
         self._on_watch = on_watch
         self._unwatched: set[str] = set()
         self._stopped = threading.Event()
@@ -173,34 +174,34 @@ class Dispatcher:
             and delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
         ]
 
-    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+    def dispatch(self, entries: Sequence[Entry], seq: int) -> None:
         """Enqueue events for the reporters.
 
         Args:
             entries: the events in order, each with the number of its record.
-            through: the last translated record, even if it produced no event.
+            seq: the last translated record, even if it produced no event.
         """
-        weight = sum(entry.weight for entry in entries)
+        weight = sum([entry.weight for entry in entries])
         for delivery in self._deliveries if entries else ():
             delivery.wait_for_room(weight)
         # progress() takes the same lock, so it counts a record only after the record's events are in every mailbox.
         with self._lock:
             for delivery in self._deliveries if entries else ():
                 delivery.put(entries)
-            self._dispatched = max(self._dispatched, through)
+            self._seq = max(self._seq, seq)
 
     def progress(self) -> DeliveryProgress:
         """Return the current progress of the reporters."""
         # Compute both numbers in one pass, because the sidecar calls this method after every batch.
         with self._lock:
-            completed = answered = self._dispatched
+            settled = answered = self._seq
             for delivery in self._deliveries:
-                record = delivery.store.oldest_record()
-                if record is not None:
-                    completed = min(completed, record - 1)
+                seq = delivery.store.oldest_seq()
+                if seq is not None:
+                    settled = min(settled, seq - 1)
                     if self.waits_for(delivery):
-                        answered = min(answered, record - 1)
-            return DeliveryProgress(completed, answered if self._awaited else 0)
+                        answered = min(answered, seq - 1)
+            return DeliveryProgress(settled, answered if self._awaited else 0)
 
     def may_await(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Return whether the driver may wait for a reporter of such events; see :func:`may_fit`."""
@@ -221,8 +222,8 @@ class Dispatcher:
         for delivery in self._awaited:
             # The driver does not wait while the breaker is open or half-open, so this is not a timeout.
             if delivery.name in late - self._late and not delivery.is_paused:
-                delivery.timeouts += 1
-                if delivery.timeouts == 1:
+                delivery.tally.timeouts += 1
+                if delivery.tally.timeouts == 1:
                     _LOG.warning(
                         "reporter %s: did not answer within spark.events.dispatcher.sync.timeout (%g s); Spark does not"
                         " wait for it until it has caught up; check its destination, or raise the timeout",

@@ -23,7 +23,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event in transit to the reporters.
 
     Attributes:
-        record: the number of the event's record, or of the last record before an event without one; 0 without a driver
+        seq: the number of the event's record, or of the last record before an event without one; 0 without a driver
             session.
         event: the event.
         weight: the units of a mailbox's capacity that the event uses; more than 1 for a large event.
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         order: a sequence number that increases from entry to entry.
     """
 
-    record: int
+    seq: int
     event: Event
     weight: int = 1
     at: int = msgspec.field(default_factory=time.monotonic_ns)

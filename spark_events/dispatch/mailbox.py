@@ -52,9 +52,10 @@ def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
 class Mailbox:
     """Bounded FIFO mailbox of one reporter.
 
-    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has its own queue, so shedding
-    needs no search. The oldest event of the mailbox is the oldest of the queues' first events. Record numbers never
-    decrease from one entry to the next, so the oldest event also has the lowest record number.
+    A full mailbox sheds the events of the lowest priority, oldest first. Only then are the events sorted into one queue
+    for each priority, so that shedding needs no search; until then, they wait in one queue. The oldest event of the
+    mailbox is the oldest of the queues' first events. Record numbers never decrease from one entry to the next, so the
+    oldest event also has the lowest record number.
 
     Args:
         capacity: the maximum total weight of the events, events in flight included.
@@ -67,7 +68,9 @@ class Mailbox:
         self._capacity = capacity
         self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
+        # Events older than those of `_arrived`, by priority; empty unless the mailbox has been full since it was empty.
         self._queues: defaultdict[int, deque[Entry]] = defaultdict(deque)
+        self._arrived: deque[Entry] = deque()
         self._waiting = 0
         self._in_flight: list[Entry] = []
         # The total weight of waiting events and events in flight.
@@ -93,21 +96,24 @@ class Mailbox:
             was_empty = not self._waiting
             self._accepted += len(entries)
             self._waiting += len(entries)
-            for entry in entries:
-                self._weight += entry.weight
-                self._queues[priority_of(entry.event)].append(entry)
+            self._weight += sum([entry.weight for entry in entries])
+            self._arrived.extend(entries)
             if self._weight > self._capacity:
-                self._shed()
+                before = self._waiting
+                self._sort()
+                for priority in sorted(self._queues):
+                    queue = self._queues[priority]
+                    while queue and self._weight > self._capacity:
+                        self._weight -= queue.popleft().weight
+                        self._waiting -= 1
+                self._dropped["mailbox-full"] += before - self._waiting
             return was_empty and self._waiting > 0
 
-    def _shed(self) -> None:
-        before = self._waiting
-        for priority in sorted(self._queues):
-            queue = self._queues[priority]
-            while queue and self._weight > self._capacity:
-                self._weight -= queue.popleft().weight
-                self._waiting -= 1
-        self._dropped["mailbox-full"] += before - self._waiting
+    def _sort(self) -> None:
+        """Sort the events that have arrived by their priority."""
+        for entry in self._arrived:
+            self._queues[priority_of(entry.event)].append(entry)
+        self._arrived.clear()
 
     def take(self, most: int) -> list[Event]:
         """Return the oldest events; they stay in flight until :meth:`ack`.
@@ -122,6 +128,13 @@ class Mailbox:
         with self._lock:
             taken: list[Entry] = []
             self._in_flight = taken
+            if not self._queues:
+                while self._arrived and (not taken or most >= self._arrived[0].weight):
+                    most -= self._arrived[0].weight
+                    taken.append(self._arrived.popleft())
+                self._waiting -= len(taken)
+                return taken
+            self._sort()
             while heads := sorted((queue for queue in self._queues.values() if queue), key=lambda one: one[0].order):
                 queue = heads[0]
                 # Take events from this queue until its first event is newer than the first event of the next queue.
@@ -132,6 +145,7 @@ class Mailbox:
                         return taken
                     taken.append(queue.popleft())
                     self._waiting -= 1
+            self._queues.clear()
             return taken
 
     def ack(self, dropped: str | None = None, count: int | None = None) -> None:
@@ -153,8 +167,11 @@ class Mailbox:
     def requeue(self) -> None:
         """Return the events in flight to the front of the queue."""
         with self._lock:
-            for entry in reversed(self._in_flight):
-                self._queues[priority_of(entry.event)].appendleft(entry)
+            if self._queues:
+                for entry in reversed(self._in_flight):
+                    self._queues[priority_of(entry.event)].appendleft(entry)
+            else:
+                self._arrived.extendleft(reversed(self._in_flight))
             self._waiting += len(self._in_flight)
             self._in_flight = []
 
@@ -177,6 +194,7 @@ class Mailbox:
         with self._lock:
             self._dropped[reason] += self._waiting + len(self._in_flight)
             self._queues.clear()
+            self._arrived.clear()
             self._in_flight = []
             self._waiting = self._weight = 0
             self._settled.notify_all()
@@ -198,23 +216,22 @@ class Mailbox:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
-    def oldest_record(self) -> int | None:
-        """Return the oldest record with an event that exists only in memory; None if there is none."""
+    def oldest_seq(self) -> int | None:
+        """Return the number of the oldest record with an event that exists only in memory; None if there is none."""
         with self._lock:
-            return min((entry.record for entry in self._heads()), default=None)
+            return min((entry.seq for entry in self._heads()), default=None)
 
     def _heads(self) -> Sequence[Entry]:
         """Return a few entries, including the oldest unsettled entry."""
-        return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
-
-    def wait_until_answered(self, timeout: float) -> bool:
-        """Wait until no event exists only in memory; return False after ``timeout`` seconds."""
-        return self.wait_until_empty(timeout)
+        return self._in_flight[:1] or [queue[0] for queue in (*self._queues.values(), self._arrived) if queue]
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait until all events are settled; return False after ``timeout`` seconds."""
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
+
+    #: Wait until no event exists only in memory; a mailbox has no other events.
+    wait_until_answered = wait_until_empty
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
         """Wait until events of this weight fit without shedding; return False after ``timeout`` seconds."""

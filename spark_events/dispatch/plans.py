@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
+from spark_events.config.kinds import PATHS
+from spark_events.config.quoting import quoted_key
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
@@ -32,7 +34,9 @@ _NO_HEARTBEATS = (
     " spark.events.reporter.<name>.heartbeats=true on a file or database reporter, or add a reporter of type heartbeat"
 )
 #: An empty value means the default, as for Spark's own keys, so that a template may list the key without a value.
-_PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or an empty value", lambda given: given or None)
+_PYTHON: Kind[str | None] = Kind(
+    "the path of a Python interpreter, or an empty value", lambda given: given or None, harmless=PATHS
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +157,8 @@ def read(
     for name in configured:
         prefix = f"{REPORTER}.{name}"
         if not is_name(name):
-            settings.add_problem(prefix, f"{prefix}: given {name!r} as a name, expected letters, digits, '-' and '_'")
+            problem = f"{quoted_key(prefix)}: invalid name of a reporter, expected letters, digits, '-' and '_'"
+            settings.add_problem(prefix, problem)
             settings.ignore_below(prefix)
         elif name not in active:
             # Ignore the keys of an inactive reporter.
@@ -163,8 +168,9 @@ def read(
     for name in active:
         if name not in configured:
             prefix, known = f"{REPORTER}.{name}", ", ".join(configured) or "none"
+            key, missing = settings.as_written("events.reporters"), settings.as_written(f"{prefix}.type")
             settings.add_problem(
-                prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured reporters: {known}"
+                prefix, f"{key}: given {name!r}, but {missing} is not set; configured reporters: {known}"
             )
     translation = read_translation(settings)
     problems = {

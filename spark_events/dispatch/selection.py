@@ -37,14 +37,14 @@ _PATTERN = re.compile(r"[A-Za-z0-9_.*$-]+")
 
 def _parse_filters(text: str) -> tuple[Filter, ...]:
     found = []
-    for part in (part.strip() for part in text.split(";")):
+    for number, part in enumerate((part.strip() for part in text.split(";")), 1):
         if not part:
             continue
         scope, _, rest = part.partition(":")
         names = tuple(name.strip() for name in rest.split(",")) if rest else ("*",)
         for pattern in (scope, *names):
             if not _PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern: expected letters, digits and _ . * $ -")
+                raise ValueError(f"pattern {number} is invalid: expected letters, digits and _ . * $ -")
         found.append(Filter(scope, names))
     return tuple(found)
 
@@ -67,17 +67,19 @@ def _format_filters(filters: tuple[Filter, ...]) -> str:
 
 def _parse_variables(text: str) -> Mapping[str, str]:
     found = {}
-    for part in text.split(","):
+    for number, part in enumerate(text.split(","), 1):
         key, separator, value = part.partition(":")
         if not separator or not key.strip():
-            raise ValueError(f"{part.strip()!r} is not of the form key:value")
+            raise ValueError(f"entry {number} is not of the form key:value")
         found[key.strip()] = value.strip()
     return found
 
 
+#: Filters that messages quote: scopes and names of events contain no digits.
+_EVENTS = re.compile(r"[A-Za-z_.*$:;, ]*")
 _FORM = "<scope>[:<name>[,<name>]], with * in either, several separated by ';'"
-_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_filters, _format_filters)
-_SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, includes_of, _format_filters)
+_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_filters, _format_filters, harmless=_EVENTS)
+_SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, includes_of, _format_filters, harmless=_EVENTS)
 _VARIABLES: Kind[Mapping[str, str]] = Kind(
     "key:value pairs separated by commas",
     _parse_variables,
@@ -179,7 +181,7 @@ def selector(config: SelectionConfig) -> Callable[[Sequence[Entry]], Sequence[En
         return msgspec.structs.replace(entry, event=event)
 
     def select(entries: Sequence[Entry]) -> Sequence[Entry]:
-        if selects_all and (config.heartbeats or all(entry.event.name != HEARTBEAT for entry in entries)):
+        if selects_all and (config.heartbeats or HEARTBEAT not in [entry.event.name for entry in entries]):
             return entries
         chosen = [entry for entry in entries if accepts(entry.event)]
         return [with_own_attributes(entry) for entry in chosen] if additional or excluded else chosen

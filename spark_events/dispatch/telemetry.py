@@ -25,6 +25,8 @@ class DeliveryCounters(Counts):
         latency: duration of the last batch in seconds, retries included.
         breaker: the state of the circuit breaker.
         timeouts: how often the driver waited for this reporter until the timeout.
+        latencies: median and 99th percentile of the durations of the last batches in seconds.
+        queue_usage: share of the queue's capacity that is in use; with a spool, of the buffer before the disk.
     """
 
     failures: int
@@ -32,6 +34,8 @@ class DeliveryCounters(Counts):
     latency: float
     breaker: str
     timeouts: int = 0
+    latencies: tuple[float, float] = (0.0, 0.0)
+    queue_usage: float = 0.0
 
     @property
     def lost(self) -> int:
@@ -83,6 +87,9 @@ def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
         **account(one),
         "dropped": one.lost,
         "latency_ms": round(one.latency * 1000, 3),
+        "latency_p50_ms": round(one.latencies[0] * 1000, 3),
+        "latency_p99_ms": round(one.latencies[1] * 1000, 3),
+        "queue_usage": round(one.queue_usage, 4),
         "breaker": one.breaker,
         "oldest_age_ms": round(one.oldest_age * 1000),
     }
@@ -105,6 +112,18 @@ class ReporterChange(NamedTuple):
     at: int
 
 
+class QueueChange(NamedTuple):
+    """A reporter's queue has become nearly full, or that is over.
+
+    ``usage`` is the share of its capacity that is in use; ``at`` is the time in milliseconds since the epoch.
+    """
+
+    reporter: str
+    is_nearly_full: bool
+    usage: float
+    at: int
+
+
 class DispatcherTelemetry:
     """Collect breaker changes from all threads for the main thread, and send counters.
 
@@ -123,7 +142,7 @@ class DispatcherTelemetry:
     ) -> None:
         self._wake = wake
         self._send = send
-        self.changes: deque[ReporterChange] = deque()
+        self.changes: deque[ReporterChange | QueueChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
         # Another thread sends the final numbers; the lock keeps the numbers of both threads in order.
@@ -137,11 +156,16 @@ class DispatcherTelemetry:
         self.changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
 
+    def fullness_changed(self, reporter: str, is_nearly_full: bool, usage: float) -> None:
+        """Record that a queue has become nearly full, or that this is over; called on the watch thread."""
+        self.changes.append(QueueChange(reporter, is_nearly_full, usage, time.time_ns() // 1_000_000))
+        self._wake()
+
     def disabled(self, reporter: str, why: str) -> None:
         """Record that a reporter is unusable and receives no events."""
         self.changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
 
-    def take_changes(self) -> list[ReporterChange]:
+    def take_changes(self) -> list[ReporterChange | QueueChange]:
         """Return the changes since the last call."""
         return [self.changes.popleft() for _ in range(len(self.changes))]
 

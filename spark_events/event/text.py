@@ -12,6 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
+_RETURNS = re.compile("[\x0b-\r\x85\u2028\u2029]")
 # Terminal control characters, bidirectional ("Trojan Source") and zero-width characters. Joiners are allowed, because
 # emoji and some scripts need them.
 _CONTROLS = re.compile(
@@ -32,6 +33,15 @@ def on_one_line(text: str) -> str:
 def visible(text: str) -> str:
     """Escape control characters, including bidirectional characters, but not line breaks and tabs."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def for_terminal(text: str) -> str:
+    """Escape control characters, but not line breaks and tabs; a terminal would go back at a carriage return.
+
+    >>> for_terminal("real\\rfake\\x1b[2J\\n")
+    'real fake\\\\x1b[2J\\n'
+    """
+    return visible(_RETURNS.sub(" ", text.replace("\r\n", "\n")))
 
 
 def plain(value: str) -> str:

@@ -248,6 +248,16 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class StatementTimedOut(_Line, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationTimeout``: the Thrift server cancels a statement after its query timeout.
+
+    ``statement_id`` is the job group of the statement's jobs.
+    """
+
+    statement_id: str
+    time: int
+
+
 class StageSubmitted(_Line, frozen=True, kw_only=True):
     """``SparkListenerStageSubmitted``: an attempt of a stage begins."""
 
@@ -345,8 +355,9 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
     The shim sends the totals every ``events.summary.interval``, and when the application ends (``final``). Because the
     shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the
     jobs and stages of micro-batches produce no records. ``totals`` includes running stages. ``jobs`` and ``stages``
-    count the jobs and stage attempts that ended. ``busy_ms`` is ``spark.task.cpus`` times the sum of two times:
-    ``totals.task_ms``, and the time since launch of all running task attempts in running stages; at most ``core_ms``.
+    count the jobs and stage attempts that ended; those that were cancelled have not failed. ``busy_ms`` is
+    ``spark.task.cpus`` times the sum of two times: ``totals.task_ms``, and the time since launch of all running task
+    attempts in running stages; at most ``core_ms``.
     ``core_ms`` is the integral of the number of executor cores over time; for a local application, the driver's cores
     count. For ``core_ms``, ``cores_now`` and the memory peaks, zero means unknown: the listener was added after
     executors, or no measurement arrived.
@@ -356,8 +367,10 @@ class ApplicationTotals(_Line, frozen=True, kw_only=True):
     final: bool = False
     jobs: int = 0
     jobs_failed: int = 0
+    jobs_cancelled: int = 0
     stages: int = 0
     stages_failed: int = 0
+    stages_cancelled: int = 0
     totals: TaskTotals = msgspec.field(default_factory=TaskTotals)
     busy_ms: int = 0
     core_ms: int = 0
@@ -578,6 +591,7 @@ Record: TypeAlias = (
     | JobEnd
     | SqlExecutionStart
     | SqlExecutionEnd
+    | StatementTimedOut
     | QueryStarted
     | QueryIdle
     | QueryTerminated

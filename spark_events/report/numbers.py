@@ -19,6 +19,7 @@ from spark_events.report.model import (
 )
 from spark_events.report.runs import CAUSE, FAILURE, GROUP, RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
+from spark_events.translate.call_sites import user_call_site
 
 _WARN = 4
 _MOST_SLOW = 10_000
@@ -181,7 +182,8 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
 
 def _slow_stage(row: dict[str, Any]) -> SlowStage:
     problems = [problem.split("\x1f", 1) for problem in row["problems"]]
-    return msgspec.convert({**row, "problems": problems}, SlowStage)
+    name = user_call_site(row["name"]) or "?"
+    return msgspec.convert({**row, "name": name, "problems": problems}, SlowStage)
 
 
 def _commits(table: EventTable, slow: str, uptimes: dict[str, int]) -> dict[str, CommitNumbers]:

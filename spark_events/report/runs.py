@@ -44,7 +44,8 @@ class SubjectRun:
     Attributes:
         subject: key of the application or query.
         heartbeat_ms: interval of the run's heartbeats; None if there are none.
-        last_failure: root cause of the last failure that Spark did not retry, in the run of an application.
+        last_failure: root cause of the last alarm in the run of an application; None if a recovery followed. Failures
+            that the program survived are no alarms.
     """
 
     key: RunKey
@@ -68,11 +69,14 @@ class SubjectRun:
 
 
 _STATUS = "name = 'JobStatusChangeEvent' AND entity = '{entity}'"
+#: A failure that opens an incident; events without a role are not from this version.
+_ALARM = "(name = 'JobFailureEvent' AND coalesce(role, 'alarm') = 'alarm' AND coalesce(will_retry, '') <> 'true')"
 _RUNS = """
 SELECT key, subject, coalesce(nullif(name, ''), substr(subject, 3)) AS name, coalesce(started, first) AS start,
   CASE WHEN ended IS NOT NULL THEN greatest(coalesce(started, first), ended) END AS "end",
   coalesce(status, 'RUNNING') AS status, started IS NOT NULL AS start_known, last, heartbeat_ms, has_queries,
-  coalesce(cause || ' (at ' || location || ')', cause, end_reason) AS cause, last_failure,
+  coalesce(cause || ' (at ' || location || ')', cause, end_reason) AS cause,
+  CASE WHEN last_role = 'alarm' THEN last_alarm END AS last_failure,
   coalesce(ended < started, false) AS ends_before_start
 FROM (
   SELECT [app, coalesce(app_id, ''), coalesce(attempt, ''), {run}] AS key, {subject} AS subject, max({name}) AS name,
@@ -83,8 +87,8 @@ FROM (
     arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS cause,
     arg_max(location, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND entity = '{entity}') AS location,
     arg_max(end_reason, (ts, sequence)) FILTER ({status} AND end_reason <> 'UNKNOWN') AS end_reason,
-    arg_max({cause}, (ts, sequence)) FILTER (name = 'JobFailureEvent' AND coalesce(will_retry, '') <> 'true')
-      AS last_failure
+    arg_max({cause}, (ts, sequence)) FILTER ({alarm}) AS last_alarm,
+    arg_max(coalesce(role, 'alarm'), (ts, sequence)) FILTER (role = 'recovery' OR {alarm}) AS last_role
   FROM event WHERE {condition} GROUP BY 1, 2
 ) ORDER BY started, first
 """
@@ -120,7 +124,7 @@ def runs_of(table: EventTable) -> dict[str, list[SubjectRun]]:
 
 def _read(table: EventTable, *, entity: str, **parts: str) -> list[SubjectRun]:
     status = _STATUS.format(entity=entity)
-    found = table.records(SubjectRun, _RUNS.format(entity=entity, status=status, cause=CAUSE, **parts))
+    found = table.records(SubjectRun, _RUNS.format(entity=entity, status=status, cause=CAUSE, alarm=_ALARM, **parts))
     for run in found:
         run.cause = shortened(run.cause) or None
     return found

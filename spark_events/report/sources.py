@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
+from spark_events.config.quoting import quoted_source
 from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
+from spark_events.records.event_log.files import EventLog, find_logs, is_named_like_a_log, looks_like_a_log
 from spark_events.records.event_log.reader import EventLogReader
 from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, TemporaryFilesError, lasting
@@ -78,7 +79,7 @@ class Reading:
             elif (path := Path(source)).exists():
                 self._path(path)
             else:
-                raise SparkEventsError(f"{source}: no such file or folder")
+                raise SparkEventsError(f"{quoted_source(source)}: no such file or folder")
         except (CutOffError, DamagedLogError) as error:
             raise SparkEventsError(f"{source}: {error}") from None
         except OSError as error:
@@ -107,23 +108,27 @@ class Reading:
     def _folder(self, folder: Path) -> None:
         """Read all files below a folder; note the files that cannot be read."""
         is_empty, notes = True, len(self.notes)
-        below = sorted(folder.rglob("*"))
         parts: set[Path] = set()
-        for one in (folder, *filter(Path.is_dir, below)):
-            with self._noting(one):
-                for log in find_logs(one):
-                    if log.files == (log.path,) or not any(map(looks_like_a_log, log.files)):
-                        continue
-                    parts.update(log.files)
-                    is_empty = False
-                    if self._is_new(log.path):
-                        self._log(log)
-        for file in below:
+
+        def unreadable(error: OSError) -> None:
+            self.notes.append(f"cannot read {error.filename or folder}: {error.strerror or error}; skipped")
+
+        for log in find_logs(folder, unreadable):
+            if log.files == (log.path,) or not any(map(looks_like_a_log, log.files)):
+                continue
+            parts.update(log.files)
+            is_empty = False
+            if self._is_new(log.path):
+                self._log(log)
+        for file in sorted(folder.rglob("*")):
             if file not in parts and file.is_file():
                 with self._noting(file):
-                    if (kind := _kind_of(file)) is not None and kind != "empty":
+                    kind = _kind_of(file)
+                    if kind is not None and kind != "empty":
                         self._file(file, kind)
                         is_empty = False
+                    elif kind is None and is_named_like_a_log(file):
+                        self.notes.append(f"{file}: not a Spark event log; skipped")
         if is_empty:
             details = "".join(f"; {note}" for note in self.notes[notes : notes + 1])
             raise SparkEventsError(f"{folder}: this folder contains no file of events, event log or database{details}")
@@ -315,7 +320,7 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
         engine = engines.create(config)
     except ValueError as error:
         raise SparkEventsError(f"SOURCE: {error}") from None
-    where = engine.url.set(query={}).render_as_string(hide_password=True)
+    where = engines.where(engine.url)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         try:

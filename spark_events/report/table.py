@@ -39,6 +39,7 @@ _TEXTS = {
     "location": "failure.location",
     "label": "failure.label.type",
     "will_retry": "failure.will_retry",
+    "role": "incident.role",
     "failure_class": "failure.class",
     "retry_useful": "failure.retry_useful",
     "message": "exception.message",

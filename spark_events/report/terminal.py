@@ -34,7 +34,7 @@ def print_report(report: EventReport, width: int | None = None) -> None:
     console = Console(width=width, highlight=False, soft_wrap=width is None)
     for style, line in lines(report):
         if isinstance(line, str):
-            console.print(Text(line, style=style))
+            console.print(Text(on_one_line(line), style=style))
         else:
             console.print(line)
 
@@ -112,7 +112,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport]) -> Any:
             rate = "–" if commits.rows_per_second is None else f"{commits.rows_per_second:,.1f}"
             cells += [span(commits.p50_ms), span(commits.p95_ms), span(commits.p99_ms)]
             cells += [f"{commits.over_sla:,}", rate, span(lag)]
-        outcome = Text(one.outcome, style=_OUTCOMES.get(one.outcome, ""))
+        outcome = Text(on_one_line(one.outcome), style=_OUTCOMES.get(one.outcome, ""))
         table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in cells))
     return table
 

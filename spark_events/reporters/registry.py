@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from spark_events.config import Kind, options
+from spark_events.config.kinds import CLASSES
 from spark_events.config.loading import load
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 
@@ -97,5 +98,5 @@ def _rejects(function: Any, *arguments: Any) -> bool:
 
 #: Setting ``events.reporter.<name>.type``.
 reporter_type: Kind[ReporterFactory] = Kind(
-    f"one of {', '.join(BUILT_IN)}, or package.module:Class for your own reporter", factory
+    f"one of {', '.join(BUILT_IN)}, or package.module:Class for your own reporter", factory, harmless=CLASSES
 )

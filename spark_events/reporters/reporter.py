@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from spark_events.config import Kind
+from spark_events.config.kinds import WORDS
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, Severity
 
@@ -27,7 +28,10 @@ def _severity(text: str) -> Severity:
 
 #: Type of a setting that contains a severity, in upper or lower case.
 severity: Kind[Severity] = Kind(
-    f"one of {', '.join(severity.value for severity in Severity)}", _severity, lambda severity: severity.value
+    f"one of {', '.join(severity.value for severity in Severity)}",
+    _severity,
+    lambda severity: severity.value,
+    harmless=WORDS,
 )
 
 

@@ -17,7 +17,7 @@ from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals,
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.driver_session import DriverSession, SessionOptions
 from spark_events.sidecar.pipe import RecordPipe, line_writer
 from spark_events.sidecar.python_program import PythonProgram
 
@@ -77,14 +77,13 @@ def main() -> NoReturn:
     code = 0
     program: PythonProgram | None = None
     try:
-        session = DriverSession(
+        session = DriverSession.open(
             RecordPipe(records),
             messages,
-            lambda: _has_exited(session.driver or parent),
-            log=driver_log,
-            amend=lambda record: record if program is None else program.amend(record),
+            lambda driver: _has_exited(driver or parent),
+            SessionOptions(log=driver_log, amend=lambda record: record if program is None else program.amend(record)),
         )
-        if session.begin():
+        if session is not None:
             program = PythonProgram.of(session.driver or parent)
             session.run()
     except ConfigError as error:

@@ -47,7 +47,7 @@ class EventStream:
     thread-safe. In a forked child process, the stream is not running.
 
     Args:
-        session: a driver session whose ``begin`` succeeded and whose ``run`` was not called yet.
+        session: a driver session whose ``run`` was not called yet.
         bridge: the source of the session's records.
         recorded: the history of the stream, which is also one of the session's reporters.
         patience: when the stream ends, time limit for the delivery of the last events, in seconds.

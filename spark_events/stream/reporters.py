@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from spark_events.config.quoting import quoted_key
 from spark_events.errors import ConfigError
 from spark_events.reporters.reporter import Reporter
 
@@ -52,7 +53,7 @@ def given(reporters: Reporters) -> Given:
             settings.update(settings_of(what, f"{_PREFIX}.{name}", problems))
         else:
             problems.append(
-                f"reporters: given {what!r} for {name!r}, expected a type such as 'file', a dict of its keys, a "
+                f"reporters: given {_given(what)} for {name!r}, expected a type such as 'file', a dict of its keys, a "
                 f"Reporter class, or a reporter object"
             )
     if problems:
@@ -72,14 +73,20 @@ def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> 
     for key, value in values.items():
         whole = f"{prefix}.{key}" if prefix else str(key)
         if not isinstance(key, str) or not key.strip():
-            problems.append(f"{prefix}: given the key {key!r}, expected a str")
+            problems.append(f"{prefix}: given the key {_given(key)}, expected a str")
         elif isinstance(value, Mapping):
             found.update(settings_of(value, whole, problems))
         elif (text := _text(value)) is None:
-            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, expected a str or a number")
+            problems.append(f"{whole}: given {_given(value)}, expected a str or a number")
         else:
             found[whole] = text
     return found
+
+
+def _given(value: object) -> str:
+    """Describe a value that may be a secret; only numbers and None are quoted."""
+    is_harmless = value is None or isinstance(value, (bool, int, float)) or value == ""
+    return repr(value) if is_harmless else f"a value of type {type(value).__name__}"
 
 
 def _text(value: object) -> str | None:
@@ -101,10 +108,12 @@ def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
             if isinstance(name, str) and name and "." not in name:
                 yield name, what
             else:
-                problems.append(f"reporters: given the name {name!r}, expected a str without dots")
+                problems.append(f"reporters: given the name {quoted_key(str(name))!r}, expected a str without dots")
         return
     if not isinstance(reporters, Iterable):
-        problems.append(f"reporters: given {reporters!r}, expected a list of reporters, or a dict of reporters by name")
+        problems.append(
+            f"reporters: given {_given(reporters)}, expected a list of reporters, or a dict of reporters by name"
+        )
         return
     taken: dict[str, int] = {}
     for what in reporters:

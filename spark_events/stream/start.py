@@ -16,7 +16,7 @@ from spark_events.dispatch.plans import read
 from spark_events.errors import ConfigError, SessionError
 from spark_events.records.types import ApplicationEnd, Inspection
 from spark_events.sidecar import python_stacks
-from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.driver_session import DriverSession, SessionOptions
 from spark_events.stream import exit_hooks
 from spark_events.stream.client import ClientBridge
 from spark_events.stream.configure import own_settings
@@ -89,10 +89,7 @@ def start(
         before = _make_room(application, _replaces() if replace is None else replace)
         bridge = _open(session, values, patience)
         try:
-            driver_session = DriverSession(
-                bridge.records,
-                bridge.messages,
-                bridge.is_driver_gone,
+            options = SessionOptions(
                 own=own,
                 choose=lambda given_settings: (
                     given_settings
@@ -105,7 +102,10 @@ def start(
                 # the affected reporter.
                 strict=reporters is not None,
             )
-            if not driver_session.begin():
+            driver_session = DriverSession.open(
+                bridge.records, bridge.messages, lambda _: bridge.is_driver_gone(), options
+            )
+            if driver_session is None:
                 failure = getattr(bridge.records, "failure", None)
                 raise SessionError("the driver ended, or did not answer, before the event stream started") from failure
             bridge.listen()

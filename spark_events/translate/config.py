@@ -6,6 +6,7 @@ import dataclasses
 import logging
 
 from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
+from spark_events.config.kinds import CLASSES
 from spark_events.config.loading import load
 from spark_events.translate.deadlines.config import DeadlineConfig
 from spark_events.translate.deadlines.config import read as read_deadlines
@@ -81,7 +82,7 @@ def _format_enrichers(enrichers: tuple[FailureEnricher, ...]) -> str:
 
 #: Failure enrichers, created from their names.
 ENRICHERS: Kind[tuple[FailureEnricher, ...]] = Kind(
-    "type, or package.module:Class, separated by commas", _enrichers, _format_enrichers
+    "type, or package.module:Class, separated by commas", _enrichers, _format_enrichers, harmless=CLASSES
 )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, counted, present
 
-__all__ = ["final_report", "reporter_status"]
+__all__ = ["final_report", "queue_status", "reporter_status"]
 
 _SCOPE = "spark_events.dispatch"
 _DROPPED = "dropped."
@@ -50,6 +50,34 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
                 "spark.status.reason": why,
             }
         ),
+    )
+
+
+def queue_status(name: str, is_nearly_full: bool, usage: float, at: int) -> Draft:
+    """Describe a reporter's queue that has become nearly full, or that is no longer so.
+
+    Args:
+        name: the reporter's name.
+        is_nearly_full: whether the queue has become nearly full.
+        usage: the share of the queue's capacity that is in use.
+        at: milliseconds since the epoch.
+    """
+    old, new = ("normal", "nearly-full") if is_nearly_full else ("nearly-full", "normal")
+    percent = min(100, int(usage * 100))
+    what = "; a full queue drops the least severe events first" if is_nearly_full else " again"
+    return Draft(
+        name="ReporterQueueEvent",
+        class_scope=_SCOPE,
+        key=("queue", name, new, at),
+        body=f"The queue of reporter '{name}' is {'' if is_nearly_full else 'only '}{percent} % full{what}",
+        severity=Severity.WARN if is_nearly_full else Severity.INFO,
+        observed_ts_millis=at,
+        attributes={
+            "spark.events.reporter.name": name,
+            "spark.status.old": old,
+            "spark.status.new": new,
+            "spark.events.queue.usage": round(usage, 4),
+        },
     )
 
 

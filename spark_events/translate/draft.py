@@ -19,6 +19,7 @@ class Draft(msgspec.Struct, gc=False):
             twice, after a crash or by a replay, has the same event id both times.
         names_application: whether the body of the event begins with the application's name; False for the program's
             own events, whose bodies are not changed.
+        culprit: key of the failure event whose incident the event belongs to, if it is not the event's own.
         is_routine: whether the event belongs to no incident and counts in no summary.
     """
 
@@ -31,6 +32,7 @@ class Draft(msgspec.Struct, gc=False):
     attributes: dict[str, AttributeValue]
     names_application: bool = True
     is_routine: bool = False
+    culprit: tuple[str | int, ...] | None = None
 
 
 def capitalized(text: str) -> str:

@@ -64,6 +64,14 @@ class Executors:
                 return total
         return None
 
+    def without_cores_ms(self, start: int, end: int) -> int:
+        """Return the time in a period during which no executor existed, as far as it is known."""
+        total, until = 0, end
+        for since, cores in reversed(self._cores):
+            total += max(0, until - max(since, start)) if cores == 0 else 0
+            until = min(until, since)
+        return total
+
     def _count_cores(self, at: int) -> None:
         self._cores.append((max(at, self._cores[-1][0]), sum((self._present or {}).values())))
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from spark_events.event import AttributeValue
+from spark_events.records.cancellation import is_cancellation
 from spark_events.records.types import Failure
 from spark_events.translate.draft import present
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
@@ -168,10 +169,7 @@ def _error_class(text: str) -> str | None:
 
 
 def _is_cancelled(text: str, error_class: str | None) -> bool:
-    first_line = text.partition("\n")[0]
-    return error_class == "SPARK_JOB_CANCELLED" or bool(
-        re.search(r"Job \d+ cancelled|cancelled part of cancelled job group", first_line)
-    )
+    return error_class == "SPARK_JOB_CANCELLED" or is_cancellation(text)
 
 
 def _cut(text: str, limit: int) -> str:

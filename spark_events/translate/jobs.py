@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import BatchStarted, JobEnd, JobStart
 from spark_events.translate.bounded import put
+from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft, capitalized
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
@@ -35,6 +36,7 @@ class Jobs:
         streaming: whether jobs of micro-batches are reported even if they do not fail.
         last_failure: the failure that stands.
         executions: supplies sources and targets of SQL executions.
+        culprits: what failed in the SQL execution or group of a job.
         successes_matter: whether the success of a job may close an incident.
     """
 
@@ -47,12 +49,12 @@ class Jobs:
         last_failure: LastFailure,
         executions: Executions,
         successes_matter: bool,
+        culprits: Culprits,
     ) -> None:
         self._last_failure = last_failure
         self._executions = executions
         self._successes_matter = successes_matter
-        # By SQL execution: a failed job, or a job that fails because one of its stages has failed.
-        self._failed_in: OrderedDict[int, int] = OrderedDict()
+        self._culprits = culprits
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -109,15 +111,21 @@ class Jobs:
             body = f"{capitalized(name)} was cancelled: {diagnosis.summary}"
             cancelled = _change(job_id, old, "CANCELLED", record.time, body, Severity.INFO, origin)
             cancelled.attributes["spark.status.reason"] = message
+            cancelled.culprit = self._culprits.of(job_id, origin.attributes)
             return (cancelled,)
         # The record of the job's start may be lost.
         self._last_failure.started(job_id, origin.execution_id)
-        self._last_failure.note(StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time))
+        standing = StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time)
+        self._last_failure.note(standing)
+        if origin.run is not None:
+            origin.run.failed_job = standing
         if origin.execution_id is not None:
-            put(self._failed_in, origin.execution_id, job_id, _REMEMBERED)
+            self._culprits.execution_failed(origin.execution_id, ("job", job_id))
+        culprit = self._culprits.of(job_id, origin.attributes)
         body = f"{capitalized(name)} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         change = _change(job_id, old, "FAILED", record.time, body, Severity.INFO, origin)
         change.attributes["error.type"] = diagnosis.error_type
+        change.culprit = culprit
         details = {
             "spark.job.id": job_id,
             "failure.will_retry": False,
@@ -125,7 +133,10 @@ class Jobs:
             **diagnosis.attributes,
         }
         body = f"{capitalized(name)} failed: {diagnosis.summary}"
-        return change, failure("job", (job_id,), body, Severity.WARN, record.time, details)
+        severity = Severity.WARN if culprit is None else Severity.INFO
+        failed = failure("job", (job_id,), body, severity, record.time, details)
+        failed.culprit = culprit
+        return change, failed
 
     def _succeeded(self, record: JobEnd, old: str | None, origin: Origin) -> Iterable[Draft]:
         if self._last_failure.standing is not None:
@@ -150,12 +161,18 @@ class Jobs:
         job_id = self.of_stage(stage_id)
         execution_id = None if job_id is None else self._running[job_id][0].execution_id
         if job_id is not None and execution_id is not None:
-            put(self._failed_in, execution_id, job_id, _REMEMBERED)
+            self._culprits.execution_failed(execution_id, ("job", job_id))
         return job_id
 
     def failed_in(self, execution_id: int) -> int | None:
         """Return a failed job of the SQL execution; None if none has failed. Ignore cancelled jobs."""
-        return self._failed_in.get(execution_id)
+        key = self._culprits.in_execution(execution_id)
+        return int(key[1]) if key is not None and key[0] == "job" else None
+
+    def of_group(self, group: str) -> Origin | None:
+        """Return the origin of the newest running job of a job group; None if no job of the group is running."""
+        origins = (origin for origin, _ in reversed(self._running.values()))
+        return next((one for one in origins if one.attributes.get("spark.job.group") == group), None)
 
     def running_titles(self) -> list[str]:
         """Return the names of the running jobs, except jobs of micro-batches."""

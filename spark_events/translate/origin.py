@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from spark_events.event import AttributeValue
+from spark_events.translate.call_sites import described, user_call_site
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries, Run
 
-__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of", "user_call_site"]
+__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
 
-_DESCRIPTION_LIMIT = 120
 #: Local properties that become attributes, and the names of these attributes.
 _CARRIED = (
     ("spark.job.description", "spark.job.description"),
@@ -25,36 +23,15 @@ _CARRIED = (
 )
 
 
-#: Call site that Spark records for DataFrame calls from Python. Py4J calls Spark through the JDK's reflection, so the
-#: call site names no user code.
-_REFLECTION = re.compile(r" at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor)\.java:-?\d+$")
-#: Call site of the stages that adaptive execution submits in a thread of Spark.
-_SPARKS_THREAD = re.compile(r"^\$anonfun\$withThreadLocalCaptured\$\d+ at (?:CompletableFuture|FutureTask)\.java:\d+$")
-
-
-@functools.lru_cache(maxsize=256)
-def user_call_site(call_site: str) -> str:
-    """Return the part of a call site that a user knows.
-
-    For example, ``csv at NativeMethodAccessorImpl.java:0`` becomes ``csv``. The call site of a thread of Spark becomes
-    an empty string.
-    """
-    return _SPARKS_THREAD.sub("", _REFLECTION.sub("", call_site))
-
-
 def in_brackets(stage_name: str) -> str:
     """Return a stage's name in square brackets; empty if Spark named the stage after its own thread."""
     name = user_call_site(stage_name)
     return f" [{name}]" if name else ""
 
 
-@functools.lru_cache(maxsize=256)
 def bracketed(description: str) -> str:
-    """Return the description on one line, in brackets.
-
-    The result is cached, because an application has few different descriptions.
-    """
-    line = " ".join(user_call_site(description).split())[:_DESCRIPTION_LIMIT]
+    """Return the description on one line, in brackets."""
+    line = described(description)
     return f" ({line})" if line else ""
 
 
@@ -95,9 +72,9 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
     if query is not None:
         attributes |= {"spark.streaming.query.id": query} if run is None else present(run.scope_variables)
         batch = _number(properties.get("streaming.sql.batchId"))
+        clause = f" (query '{query[:8] if run is None else run.title}'{'' if batch is None else f', batch {batch}'})"
         if batch is not None:
             attributes["spark.batch.id"] = batch
-            clause = f" (query '{query[:8] if run is None else run.title}', batch {batch})"
     return Origin(query is not None, run, _number(execution), clause, attributes)
 
 

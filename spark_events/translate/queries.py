@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -12,13 +14,18 @@ from spark_events.records.types import QueryStarted, QueryTerminated
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
-from spark_events.translate.last_failure import LastFailure, StandingFailure
+from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
 from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
 
 #: Maximum number of finished or superseded runs to keep for late records.
 _REMEMBERED = 1_000
+#: Exceptions of a thread that waited for another thread, which had failed or was stopped.
+_SECONDARY = re.compile(
+    r"java\.util\.concurrent\.(?:TimeoutException|CancellationException)|java\.lang\.InterruptedException"
+    r"|java\.nio\.channels\.ClosedByInterruptException|org\.apache\.spark\.rpc\.Rpc\w+Exception"
+)
 
 
 class Run:
@@ -37,6 +44,7 @@ class Run:
         self.watermark_policy = "min"
         self.committed_offsets: list[str | None] = []
         self.failure: StandingFailure | None = None
+        self.failed_job: StandingFailure | None = None
 
     def batch_begins(self, batch: int) -> None:
         """Mark a batch as running until its progress is reported."""
@@ -147,7 +155,8 @@ class Queries:
         if record.exception is None:
             yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
-        diagnosis = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
+        found = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
+        diagnosis = _with_cause(found, run.failed_job)
         run.failure = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.run_id)
         self._last_failure.note(run.failure)
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
@@ -180,6 +189,21 @@ def _change(
 def _sentence(run: Run) -> str:
     batch = run.batch_under_way
     return f"query '{run.title}' failed" + ("" if batch is None else f" at batch {batch}")
+
+
+def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:
+    """Return the analysis of the failed job of the run, if the query's own error only follows from that failure.
+
+    A continuous query does not end with the exception of its job, but later, with the exception of a thread that waited
+    in vain. An exception of the user's code, or any other exception, is the cause itself.
+    """
+    if job is None or same_cause(job.diagnosis.root_cause, found.root_cause) or "failure.location" in found.attributes:
+        return found
+    if not _SECONDARY.match(found.root_cause):
+        return found
+    summary = f"{job.diagnosis.summary} ({job.title} failed; the query then ended with {found.summary})"
+    secondary: dict[str, AttributeValue] = {"failure.secondary_error": found.root_cause}
+    return dataclasses.replace(job.diagnosis, summary=summary, attributes={**job.diagnosis.attributes, **secondary})
 
 
 def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from spark_events.event import Severity
 from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
 from spark_events.translate.bounded import put
+from spark_events.translate.call_sites import described
+from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -23,7 +25,8 @@ from spark_events.translate.root_causes import ABORTED
 __all__ = ["SqlExecutions"]
 
 _REMEMBERED = 1_024
-_DESCRIPTION_LIMIT = 120
+#: Error of an execution whose thread was interrupted, which is how Spark and programs cancel a statement.
+_INTERRUPTED = re.compile(r"java\.(?:lang\.InterruptedException|nio\.channels\.ClosedByInterruptException)\b")
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
 
@@ -35,10 +38,12 @@ class SqlExecutions:
         jobs: to find out which executions failed because of a job.
         diagnostics: analyses exceptions.
         last_failure: the failure that stands.
+        culprits: receives the failed executions.
     """
 
-    def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
+    def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure, culprits: Culprits) -> None:
         self._jobs = jobs
+        self._culprits = culprits
         self._diagnostics = diagnostics
         self._last_failure = last_failure
         self._failed: OrderedDict[int, None] = OrderedDict()
@@ -51,7 +56,7 @@ class SqlExecutions:
         """Handle the completion of an execution: a failure, or the first success after a failure.
 
         A failed execution is not reported in three cases: an execution nested in it failed, it belongs to a micro-batch
-        (the query's event reports the failure), or it was cancelled.
+        (the query's event reports the failure), or it was cancelled or interrupted.
         """
         if record.error is None:
             self._last_failure.succeeded(execution=record.execution_id)
@@ -63,16 +68,18 @@ class SqlExecutions:
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
-        if diagnosis.cancelled:
+        if diagnosis.cancelled or _INTERRUPTED.match(record.error) or _INTERRUPTED.match(diagnosis.root_cause):
             return
         # Spark reports the failed stage before the execution, but the end of its job may follow the execution's.
         job_id = self._jobs.failed_in(record.execution_id)
         is_of_job = job_id is not None or record.error.startswith(ABORTED)
+        if not is_of_job:
+            self._culprits.execution_failed(record.execution_id, ("sql", record.execution_id))
         yield self._draft(record, self._last_failure.named_alike(diagnosis), job_id, is_of_job)
 
     def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis, job_id: int | None, is_of_job: bool) -> Draft:
         title = f"SQL execution {record.execution_id}"
-        about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
+        about = described(record.description or "")
         name = f"{title}{f' ({about})' if about else ''}"
         if not is_of_job:
             self._last_failure.started(execution=record.execution_id)

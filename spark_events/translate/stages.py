@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from spark_events.event import Severity
 from spark_events.records.types import StageCompleted, StageSubmitted, StageTasks
 from spark_events.translate.bounded import put
+from spark_events.translate.call_sites import user_call_site
 from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of, user_call_site
+from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stages import StageSummaries

@@ -65,6 +65,7 @@ class Streams:
             return
         run.last_reported_batch = progress.batch_id
         run.batch_runs = False
+        run.failed_job = None
         self._last_failure.committed(iso_millis(progress.timestamp, 0))
         if run.status.is_over:
             # This progress report arrived after its run ended. No later commit can be merged with it, so report it

@@ -34,12 +34,14 @@ from spark_events.records.types import (
     StageSubmitted,
     StageTasks,
     StageWaited,
+    StatementTimedOut,
     Unknown,
 )
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.culprits import Culprits
 from spark_events.translate.deadlines.deadlines import Deadlines
 from spark_events.translate.deadlines.edges import Edges
 from spark_events.translate.draft import Draft, iso_millis
@@ -57,6 +59,7 @@ from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
 from spark_events.translate.sql import SqlExecutions
 from spark_events.translate.stages import Stages
+from spark_events.translate.statements import Statements
 from spark_events.translate.streams import Streams
 from spark_events.translate.summaries.application import ApplicationSummaries
 from spark_events.translate.summaries.stages import StageSummaries
@@ -133,7 +136,7 @@ class Translator:
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
         self._behind = 0
-        last_failure, executions = LastFailure(), Executions()
+        last_failure, executions, culprits = LastFailure(), Executions(), Culprits()
         self._last_failure = last_failure
         application = self._application = Applications(diagnostics, last_failure, config.identity.attributes)
         self._links = Links(config.link)
@@ -149,8 +152,10 @@ class Translator:
             last_failure,
             executions,
             self._incidents.watches_jobs,
+            culprits,
         )
-        self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
+        self._sql = SqlExecutions(self._jobs, diagnostics, last_failure, culprits)
+        statements = Statements(self._jobs, culprits)
         self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
         self._stages = Stages(
@@ -175,6 +180,7 @@ class Translator:
             JobEnd: (_time, self._job_ended),
             SqlExecutionStart: (_time, _each(self._sql.started, executions.started)),
             SqlExecutionEnd: (_time, self._sql.ended),
+            StatementTimedOut: (_time, statements.timed_out),
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
@@ -246,7 +252,9 @@ class Translator:
 
     def translate(self, record: Record | StageWaited | Unknown) -> list[Event]:
         """Return the numbered events that a record causes; the list may be empty."""
-        return [self._event(draft) for draft in self._drafts(record)]
+        # Nearly all records take the short way.
+        is_plain = not self._early and type(record) not in _EARLY
+        return [self._event(draft) for draft in (self._handled if is_plain else self._drafts)(record)]
 
     def tick(self, now: int) -> list[Event]:
         """Return the time-driven events: idle watermarks, merged commits, heartbeats and counts of executors.

@@ -22,6 +22,7 @@ class Subject:
         quiet_since: start of the idle timeout.
         idle_since: time of the last change before this subject became ACTIVE again.
         rows: rows that the query has read since the last change.
+        rows_before: the same, before the last batch.
         stalled: number of ``rows`` that should have advanced the watermark but did not.
         waiting: rows of the last batch; only the next batch shows whether they advance the watermark.
     """
@@ -35,6 +36,7 @@ class Subject:
     quiet_since: int = 0
     idle_since: int = 0
     rows: int = 0
+    rows_before: int = 0
     stalled: int = 0
     waiting: int = 0
 
@@ -51,7 +53,7 @@ class Subject:
         """Restart the idle timeout; return whether this subject becomes ACTIVE."""
         edge = self.status == "IDLE"
         self.status, self.idle_since, self.quiet_since = "ACTIVE", self.last_moved, at
-        self.rows = self.stalled = self.waiting = 0
+        self.rows = self.rows_before = self.stalled = self.waiting = 0
         return edge
 
     def clock_stepped(self, by: int) -> None:
@@ -70,6 +72,7 @@ class Subject:
 
         ``pushing`` is the number of rows of the batch that should advance the watermark.
         """
+        self.rows_before = self.rows
         self.rows += rows
         self.stalled = 0 if watermark_moved else self.stalled + self.waiting
         self.waiting = pushing
@@ -110,12 +113,13 @@ class View:
         return f"partition {subject.partition} of {source}" if subject.kind == "partition" else source
 
 
-def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> Draft:
+def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject], rows: int) -> Draft:
     """Return the event for a change to IDLE.
 
     Args:
         at: when the idle timeout passed.
         holders: the sources that hold back the watermark.
+        rows: rows that the query had read at that time.
     """
     query, name = f"query '{view.run.title}'", view.name(subject)
     waited = f"for {lasting(at - subject.last_moved)}"
@@ -123,7 +127,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         stalled = subject.stalled > 0
         names = ", ".join(view.name(holder) for holder in holders) if stalled else ""
         body = f"The watermark of {query} has not moved from {view.watermark} {waited}"
-        body += f" while {counted(subject.rows, 'row', _WAS)} read" if stalled else ""
+        body += f" while {counted(rows, 'row', _WAS)} read" if stalled else ""
         body += f", held back by {names}" if names else ""
     else:
         # If its source delivers rows, a partition without rows does not hold back the watermark.
@@ -134,7 +138,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
     body += f", {lasting(view.lag)} behind the newest event" if stalled and view.lag else ""
     details: dict[str, AttributeValue | None] = {
         "spark.watermark.idle_since_millis": subject.last_moved,
-        "spark.watermark.idle_rows_read": subject.rows,
+        "spark.watermark.idle_rows_read": rows,
         "spark.watermark.held_back_by": names or None,
     }
     key = ("IDLE", subject.quiet_since)

@@ -14,6 +14,7 @@ of an event log produces the same events with the same times as a live run.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 from spark_events.records.progress import SourceProgress, StreamingProgress
@@ -89,6 +90,8 @@ class WatermarkTracker:
             self._learn_lag(watermark)
         rows = sum(source.num_input_rows for source in progress.sources)
         pushing = self._pushing(progress, rows, watermark)
+        # What became IDLE before this batch is described as it was then.
+        past, holders = copy.copy(self._view), self._holders(before_move=moved)
         self._view.take(watermark, self._newest, rows_late(progress))
         woken: list[Subject] = []
         for index, source in enumerate(progress.sources):
@@ -96,7 +99,7 @@ class WatermarkTracker:
         awake = any(subject.kind == "source" for subject in woken)
         woken += self._query(watermark, at, rows, moved, awake)
         # Spark checked for data when the batch began; data that arrived later belongs to the next batch.
-        yield from self._fall_idle(began, self._timeout)
+        yield from self._fall_idle(began, self._timeout, past, holders)
         for subject in woken:
             yield active(self._view, subject, at)
 
@@ -200,20 +203,45 @@ class WatermarkTracker:
         self._newest = max(newest, self._newest or 0)
         return rows if newest > iso_millis(watermark, 0) + (self._least_lag or 0) else 0
 
-    def _fall_idle(self, now: int, timeout: int) -> Iterator[Draft]:
-        """Make subjects IDLE if their timeout has passed; each event has the time at which the timeout passed."""
+    def _holders(self, *, before_move: bool = False) -> list[Subject]:
+        """Return the sources that hold back the watermark.
+
+        Args:
+            before_move: whether a batch that is about to be applied shows that the watermark has moved, so that the
+                rows of the batch before it are no evidence.
+        """
+        if self._run.watermark_policy != "min":
+            return []
+        return [s for s in self._sources.values() if s.stalled + (0 if before_move else s.waiting) > 0]
+
+    def _fall_idle(
+        self, now: int, timeout: int, past: View | None = None, holders: list[Subject] | None = None
+    ) -> Iterator[Draft]:
+        """Make subjects IDLE if their timeout has passed; each event has the time at which the timeout passed.
+
+        Args:
+            now: the time up to which timeouts have passed.
+            timeout: the timeout, in milliseconds.
+            past: the numbers before the current batch, which were valid when the timeouts passed; None without a batch.
+            holders: the sources that held back the watermark at that time.
+        """
         due = [s for s in self._subjects() if s.status == "ACTIVE" and now >= s.quiet_since + timeout]
         for subject in due:
             subject.status = "IDLE"
             self._now = max(self._now, subject.quiet_since + timeout)
-        holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
+        if holders is None:
+            holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
         due.sort(key=lambda subject: subject.quiet_since)
         # After a batch, wait until the next batch is due, because its report is more reliable than the clock.
         pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
         self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None
         for subject in due:
-            yield idle(self._view, subject, subject.quiet_since + timeout, holders)
+            at = subject.quiet_since + timeout
+            if past is not None and at < self._batch_ended:
+                yield idle(past, subject, at, holders, subject.rows_before)
+            else:
+                yield idle(self._view, subject, at, holders, subject.rows)
 
     def _subjects(self) -> Iterator[Subject]:
         yield from self._sources.values()

@@ -122,7 +122,7 @@ class EventDatabase:
         from spark_events.reporters.database import engines, schema
 
         engine = engines.create(self._config)
-        where = engine.url.set(query={}).render_as_string(hide_password=True)
+        where = engines.where(engine.url)
         path = engine.url.database or ""
         if engine.dialect.name == "sqlite" and not path.startswith("file:") and not os.path.exists(path):
             raise SparkEventsError(f"cannot read {where}: no such file")

@@ -19,7 +19,7 @@ from spark.harness import Lab
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 #: Events of the dispatcher. No record causes these events, so they are not sent again.
-OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
+OWN = ("ReporterStatusChangeEvent", "ReporterQueueEvent", "DispatcherReportEvent")
 
 
 @pytest.fixture(scope="module")

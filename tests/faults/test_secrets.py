@@ -64,14 +64,14 @@ def outputs(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
-    """Error messages contain the reference to a secret instead of the secret itself."""
+    """Error messages contain only scheme and host of a URL."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     url = "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
     assert SECRET not in f"{answers}{errors}{events}"
-    message = f"ValueError: unknown url type: '{url}'"
+    message = "ValueError: unknown url type: 'https://pager/…'"
     assert any(message in one.get("message", "") for one in answers)
-    assert any(f"pages {url}" in one.get("message", "") for one in answers)
+    assert any("pages https://pager/…" in one.get("message", "") for one in answers)
     assert message in events
 
 
@@ -81,7 +81,7 @@ def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: p
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = outputs(tmp_path, type=kind, url=url)
     assert SECRET not in f"{answers}{errors}{events}"
-    message = f"events.reporter.rude: the reporter cannot be created: ValueError: unknown url type: '{url}'"
+    message = "events.reporter.rude: the reporter cannot be created: ValueError: unknown url type: 'https://pager/…'"
     assert any(message in one.get("message", "") for one in answers)
     assert message in events
 
@@ -93,4 +93,4 @@ def test_passwords_in_a_url_s_query_are_masked(tmp_path: Path, key: str) -> None
         tmp_path, type="database", url=f"postgresql://ada@127.0.0.1:9/events?{key}={SECRET}&sslmode=disable"
     )
     assert SECRET not in f"{answers}{errors}{events}"
-    assert any("postgresql+psycopg://ada@127.0.0.1:9/events: " in one.get("message", "") for one in answers)
+    assert any("postgresql://127.0.0.1:9: " in one.get("message", "") for one in answers)

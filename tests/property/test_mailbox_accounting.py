@@ -20,7 +20,7 @@ class Held(NamedTuple):
 
     number: int
     severity: Severity
-    record: int
+    seq: int
     weight: int
 
 
@@ -36,7 +36,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.box = Mailbox(capacity)
         self.capacity = capacity
         self.number = 0
-        self.record = 0
+        self.seq = 0
         self.delivered = 0
         self.shed = 0
         self.waiting: list[Held] = []
@@ -52,9 +52,9 @@ class MailboxMachine(RuleBasedStateMachine):
         entries = []
         for severity, step, weight in events:
             self.number += 1
-            self.record = max(1, self.record + step)
-            entries.append(Entry(self.record, event(self.number, severity), weight))
-            self.waiting.append(Held(self.number, severity, self.record, weight))
+            self.seq = max(1, self.seq + step)
+            entries.append(Entry(self.seq, event(self.number, severity), weight))
+            self.waiting.append(Held(self.number, severity, self.seq, weight))
         while _weight([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
             # Shed the oldest of the least severe events. min() returns the first minimum, which is the oldest.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
@@ -99,7 +99,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @invariant()
     def the_oldest_record_of_those_that_are_left_is_known(self) -> None:
         left = [*self.in_flight, *self.waiting]
-        assert self.box.oldest_record() == min((held.record for held in left), default=None)
+        assert self.box.oldest_seq() == min((held.seq for held in left), default=None)
         assert self.box.wait_until_empty(0) is not bool(left)
 
     @invariant()

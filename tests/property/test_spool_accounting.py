@@ -82,7 +82,7 @@ class SpoolMachine(RuleBasedStateMachine):
     def _in_a_write(self) -> None:
         """Hang in a write while the worker delivers events."""
         count, self.hangs = self.hangs, None
-        if count is None or self.spool._closing:
+        if count is None or self.spool.memory.closing:
             return
         for _ in range(2):
             self.spool.check()
@@ -114,7 +114,7 @@ class SpoolMachine(RuleBasedStateMachine):
     def take(self, most: int) -> None:
         # If the spool cannot be opened, its files may contain events of an earlier run. These events are delivered
         # later.
-        if not self.spool.files:
+        if not self.spool.memory.stored.files:
             self.is_ordered = False
         self.taken = numbers(self.spool.take(most))
 
@@ -156,7 +156,7 @@ class SpoolMachine(RuleBasedStateMachine):
     def disk_hangs_once(self, delivered: int) -> None:
         self.hangs = delivered
 
-    @precondition(lambda self: self.spool.files)
+    @precondition(lambda self: self.spool.memory.stored.files)
     @rule(how=st.sampled_from([CORRUPT, FAILS]))
     def fail_to_read_a_file(self, how: Exception) -> None:
         self._put_at_risk()
@@ -164,7 +164,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.writer.turn()
         self.disk.reading = None
 
-    @precondition(lambda self: self.spool.files)
+    @precondition(lambda self: self.spool.memory.stored.files)
     @rule()
     def delete_files(self) -> None:
         self._put_at_risk()
@@ -173,7 +173,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     def _put_at_risk(self) -> None:
         # Files of other drivers contain newer events that this spool may not have read yet.
-        oldest = self.number + 1 if self.others else self.spool.oldest_record() or self.number + 1
+        oldest = self.number + 1 if self.others else self.spool.oldest_seq() or self.number + 1
         self.at_risk.update(range(1, oldest))
         # After a loss, the driver sends events again that may already have been delivered.
         self.is_ordered = False
@@ -183,8 +183,8 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Kill the sidecar. The driver sends unacknowledged records again."""
-        oldest = self.spool.oldest_record()
-        for file in {*self.spool.files, self.writer._own} - {None}:
+        oldest = self.spool.oldest_seq()
+        for file in {*self.spool.memory.stored.files, self.writer._own} - {None}:
             assert file is not None
             if file.database is not None:
                 file.database.close()
@@ -194,7 +194,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def end(self) -> None:
         """Shut the sidecar down with a long deadline. Events that were never written are lost and counted."""
-        held = self.spool.oldest_record()
+        held = self.spool.oldest_seq()
         self.spool.close(time.monotonic() + 20)
         self.counts_balance()
         counts = self.spool.counts()
@@ -229,7 +229,7 @@ class SpoolMachine(RuleBasedStateMachine):
         counts = self.spool.counts()
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held, counts
         assert min(counts.accepted, counts.spooled, counts.held, *counts.dropped.values(), 0) == 0, counts
-        assert all(file.unread >= 0 for file in self.spool.files)
+        assert all(file.unread >= 0 for file in self.spool.memory.stored.files)
         allowed = {"rejected", "shutdown", *(("spool-corrupt", "spool-full") if self.at_risk else ())}
         assert set(counts.dropped) <= allowed, counts
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -196,6 +197,18 @@ def slow_log(folder: Path, *, slowest: int = 30_000) -> Path:
     return path
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--html",)])
+def test_no_part_of_the_report_has_a_call_site_of_py4j(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    log, page = slow_log(tmp_path), tmp_path / "page.html"
+    log.write_text(log.read_text().replace("csv at etl.py:9", "sql at NativeMethodAccessorImpl.java:0"))
+    call = Call(capsys, log, *arguments, *((page,) if "--html" in arguments else ()))
+    text = page.read_text() if "--html" in arguments else call.output
+    assert "stage 0 [sql]" in text
+    assert "MethodAccessor" not in text
+
+
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
 def test_rolling_logs_are_found_at_any_depth(capsys: pytest.CaptureFixture[str], tmp_path: Path, depth: int) -> None:
     """The parts of a rolling log form one application, however deep the log's folder is. A log is read once."""
@@ -217,6 +230,38 @@ def test_files_with_names_of_rolling_logs_are_read(capsys: pytest.CaptureFixture
     (tmp_path / "2026").mkdir()
     (tmp_path / "2026" / "events_1_clicks.jsonl").write_bytes(encode_lines(busy_day().events[:9]))
     assert Call(capsys, tmp_path, "--json").report["events"] == 9
+
+
+@pytest.mark.parametrize("name", ["eventlog-2022-01-18--19-00-zip", "local-1.lzf", "events_1_app-1"])
+def test_a_file_named_like_a_log_is_not_passed_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    """A file of another format is noted if it has the name of a log; other files are not."""
+    shutil.copy(FIXTURES / "batch_udf-4.3.jsonl", tmp_path)
+    for file in (tmp_path / "a" / name, tmp_path / "a" / "notes.txt"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"ZV" if name.endswith("lzf") else b"another format")
+    notes = Call(capsys, tmp_path, "--json").report["notes"]
+    assert notes == [f"{tmp_path}/a/{name}: not a Spark event log; skipped"]
+
+
+@pytest.mark.parametrize("later", [0, 1, 5])
+def test_a_failure_that_the_program_survived_is_no_finding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, later: int
+) -> None:
+    """A caught failure, and work that started later and succeeded; without this work, the outcome is unknown."""
+    exception = {"Message": "java.lang.Exception: optional check failed", "Stack Trace": []}
+    results = [{"Result": "JobFailed", "Exception": exception}, *[{"Result": "JobSucceeded"}] * later]
+    about = {"App Name": "shop", "App ID": "local-1", "Timestamp": START, "User": "u"}
+    lines: list[dict[str, Any]] = [{"Event": "SparkListenerApplicationStart", **about}]
+    for job, result in enumerate(results):
+        begun = {"Job ID": job, "Submission Time": START + 1_000 * job, "Stage IDs": [], "Properties": {}}
+        ended = {"Job ID": job, "Completion Time": START + 1_000 * job + 500, "Job Result": result}
+        lines += [{"Event": "SparkListenerJobStart", **begun}, {"Event": "SparkListenerJobEnd", **ended}]
+    lines.append({"Event": "SparkListenerApplicationEnd", "Timestamp": START + 10_000})
+    path = tmp_path / "local-1"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    assert bool(Call(capsys, path, "--json").report["findings"]) is not bool(later)
 
 
 def test_unreadable_files_of_a_folder_are_noted(

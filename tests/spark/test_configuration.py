@@ -125,7 +125,7 @@ def lonely_jar(lab: Lab) -> Run:
 #: Texts that the driver's log must contain, by error in the settings.
 MISTAKES = {
     "all-wrong": (
-        "events.reporter.audit.pth: unknown key, given '/tmp/x'",
+        "events.reporter.audit.pth: unknown key; set in",
         "did you mean events.reporter.audit.path?",
         "spark.events.dispatcher.type: given 'asink'",
         "expected one of sync, async-queued",

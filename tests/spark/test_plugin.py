@@ -173,8 +173,11 @@ def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None
         "droppedCount": 1,
         "deliveredCount": 9,
         "breakerState": 2,
-        "spoolDepth": 4,
-        "oldestUndeliveredAge": 250,
+        "spool_depth": 4,
+        "oldest_age": 250,
+        "latency_p50": 1.25,
+        "latency_p99": 7.5,
+        "queue_currentUsage": 0.5,
     }
     assert metrics["events_reporter_on_call_deliveredCount"] == 7
 

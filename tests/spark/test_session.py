@@ -182,7 +182,7 @@ def test_scala_and_java_can_add_events(with_stream: tuple[Run, Any]) -> None:
 MISTAKES = {
     "no session": ["SessionError: no SparkSession is active"],
     "unknown key": [
-        "ConfigError: events.reporter.a.ptah: unknown key, given '1'",
+        "ConfigError: events.reporter.a.ptah: unknown key; set in",
         "did you mean events.reporter.a.path?",
     ],
     "object": ["ConfigError: reporters: 'memory' is an object, or its class cannot", "use spark_events.start"],

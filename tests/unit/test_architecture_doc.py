@@ -59,10 +59,10 @@ def test_the_page_names_each_class_that_the_end_of_a_job_passes(tracer: Tracer, 
     """From the pipe to the file, the end of a successful job passes only classes that the page names."""
     read, write = os.pipe()
     file, messages = tmp_path / "events.jsonl", list[bytes]()
-    session = DriverSession(RecordPipe(read), MessageWriter(messages.append), lambda: True)
 
     def run() -> None:
-        assert session.begin()
+        session = DriverSession.open(RecordPipe(read), MessageWriter(messages.append), lambda _: True)
+        assert session is not None
         session.run()
 
     def send(*records: dict[str, object]) -> None:

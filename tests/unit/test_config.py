@@ -132,8 +132,8 @@ class Own:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), expected one; set in a test"),
-        ({"count": "two"}, "own.count: given 'two' (SystemExit: two), expected one; set in a test"),
+        ({"size": "two"}, "own.size: given a value that is not shown (KeyError), expected one; set in a test"),
+        ({"count": "two"}, "own.count: given a value that is not shown (SystemExit), expected one; set in a test"),
         ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), expected a word; set in a test"),
         ({"colour": "blue", "password": "s3cret"}, "own: these keys cannot be used together: blue is not for ***"),
         ({"colour": "green", "password": "s3cret"}, "own: these keys cannot be used together: KeyError: '***'"),
@@ -202,10 +202,10 @@ def test_a_kind_s_reason_is_part_of_the_message() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
 def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
-    """The message about an unknown key quotes the key as written and suggests the closest key."""
+    """The message about an unknown key quotes only the key, and suggests the nearest key with its prefix."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
-    assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
-    assert problem.endswith("did you mean events.thing.batch.size?")
+    assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key; set in spark-defaults.conf")
+    assert problem.endswith(f"did you mean {prefix}events.thing.batch.size?")
 
 
 def test_an_unknown_key_without_a_similar_key_gets_the_list() -> None:

@@ -32,7 +32,7 @@ from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.records.types import LINKS
 from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.deadlines.config import DeadlineConfig
-from spark_events.translate.dispatch_reports import final_report, reporter_status
+from spark_events.translate.dispatch_reports import final_report, queue_status, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.incidents.config import IdentityConfig, LinkConfig
@@ -118,6 +118,10 @@ def story() -> list[Event]:
         query_terminated(
             "r9", "q9", exception="a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
         ),
+        query_started("r10", "q10"),
+        {"kind": "job_start", "job_id": 901, "time": START, "properties": {"sql.streaming.queryId": "q10"}},
+        {"kind": "job_end", "job_id": 901, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
+        query_terminated("r10", "q10", exception="java.util.concurrent.TimeoutException: Futures timed out"),
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
         {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
         {"kind": "job_start", "job_id": 900, "time": START},
@@ -150,6 +154,7 @@ def story() -> list[Event]:
     doubtful = dict.fromkeys(["illegal", "without_start", "defective", "unknown", "dropped"], 0)
     drafts = [
         reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
+        queue_status("audit", True, 0.91, START),
         final_report({"audit": account(counters)}, doubtful, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}

@@ -14,8 +14,10 @@ import msgspec
 from spark_events.config import boolean, option, path, size, state_folder
 from spark_events.dispatch.entries import priority_of, weight_for
 from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
+from spark_events.dispatch.spool.disk import DiskRetry
+from spark_events.dispatch.spool.memory import SpoolMemory
 from spark_events.dispatch.spool.ownership import SpoolFolders
-from spark_events.dispatch.spool.spool import Spool, SpoolFile, StoredEvent
+from spark_events.dispatch.spool.stored import SpoolFile, StoredEvent
 from spark_events.event import decode_event, encode_event
 
 _LOG = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class SpoolWriter(threading.Thread):
         application: str,
         reporter: str,
         config: SpoolConfig,
-        spool: Spool,
+        memory: SpoolMemory,
         driver: str = "",  # the driver's identity; empty if unknown
         retry: tuple[float, float] = (0.1, 5.0),  # first and longest pause after a failure of the disk, in seconds
         look: float = 5.0,  # seconds between two searches for files of dead owners
@@ -70,8 +72,8 @@ class SpoolWriter(threading.Thread):
         self._names = application, reporter, driver
         self._reporter = reporter
         self._config = config
-        self._spool = spool
-        self._first_pause, self._longest_pause = retry
+        self._memory = memory
+        self._retry = DiskRetry(*retry)
         self._look = look
         self._batch = batch
         self._database = database
@@ -79,36 +81,39 @@ class SpoolWriter(threading.Thread):
         self._own: SpoolFile | None = None
         # File of the current disk access, to which an error during the access is attributed.
         self._used: SpoolFile | None = None
-        self._look_at = self._retry_at = 0.0
-        self._pause = self._first_pause
+        self._look_at = 0.0
         self._logged: set[str] = set()
         self._ends = False
 
     def run(self) -> None:
         """Make disk accesses until the spool is closed; then write the remaining events and delete settled files."""
         self.turn()
-        while self._spool.await_work((self._retry_at if self._spool.is_failing else self._look_at) - time.monotonic()):
+        while self._memory.await_work(self._patience()):
             self.turn()
-        self._ends, self._retry_at = True, 0.0
+        self._ends, self._retry.at = True, 0.0
         self.turn()
-        while self._spool.has_to_write():
+        while self._memory.has_to_write():
             self.turn()
-        for file in filter(None, {*self._spool.files, self._own}):
+        for file in filter(None, {*self._memory.stored.files, self._own}):
             self._leave(file)
+
+    def _patience(self) -> float:
+        """Return the seconds until there may be work, if nothing is to be written or read before."""
+        return (self._retry.at if self._memory.disk.is_failing else self._look_at) - time.monotonic()
 
     def turn(self) -> None:
         """Write, delete and read once; after a failure, a later call retries."""
-        with self._spool.disk_access():
+        with self._memory.disk_access():
             try:
                 self._used = None
-                if time.monotonic() >= self._retry_at:
+                if self._retry.is_due:
                     self._write()
-                    self._pause = self._first_pause
-                    if self._spool.is_failing:
-                        self._spool.is_failing = False
+                    self._retry.worked()
+                    if self._memory.disk.is_failing:
+                        self._memory.disk.is_failing = False
                         self._logged.clear()
                         _LOG.warning("reporter %s: the spool works again", self._reporter)
-                if not self._ends and (next_ := self._spool.to_read()):
+                if not self._ends and (next_ := self._memory.to_read()):
                     self._read(*next_)
             # Catch every exception: without this thread, no event reaches the disk.
             except Exception as error:
@@ -127,11 +132,10 @@ class SpoolWriter(threading.Thread):
             # can still be read.
             self._close(self._own)
         self._log_once(
-            f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error
+            f"spool unavailable; buffering events in memory, retrying within {self._retry.longest:g} s", error
         )
-        self._spool.is_failing = True
-        self._retry_at = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, self._longest_pause)
+        self._memory.disk.is_failing = True
+        self._retry.failed()
 
     def _log_once(self, what: str, error: Exception) -> None:
         if str(error) not in self._logged:
@@ -145,7 +149,7 @@ class SpoolWriter(threading.Thread):
         file.folder.delete()
         self._own = None if file is self._own else self._own
         self._look_at = 0.0
-        lost = self._spool.discard(file)
+        lost = self._memory.discard(file)
         what = f"spool file {file.folder.path} is corrupt ({error}); {kept}; {lost} undelivered events lost"
         _LOG.error("reporter %s: %s; continuing without it", self._reporter, what)
 
@@ -158,7 +162,7 @@ class SpoolWriter(threading.Thread):
         if database.rows and file.last_id < 0:
             what = f"delivering {database.rows} events of an earlier run first ({file.folder.path})"
             _LOG.warning("reporter %s: %s", self._reporter, what)
-        self._spool.opened(file, index, database)
+        self._memory.opened(file, index, database)
 
     def _close(self, file: SpoolFile) -> None:
         if file.database is not None:
@@ -170,7 +174,7 @@ class SpoolWriter(threading.Thread):
         """Close a file; delete the file if all its events are settled, otherwise release it."""
         try:
             self._close(file)
-            if self._spool.is_settled(file):
+            if self._memory.is_settled(file):
                 file.folder.delete()
             else:
                 file.folder.release()
@@ -182,12 +186,12 @@ class SpoolWriter(threading.Thread):
     def _find_dead(self) -> None:
         """Delete a dead owner's file when all its events are settled; then open the next such file."""
         assert self._folders is not None
-        first = self._spool.files[0]
-        if first is not self._own and self._spool.is_settled(first):
+        first = self._memory.stored.files[0]
+        if first is not self._own and self._memory.is_settled(first):
             self._leave(first)
-            self._spool.files = self._spool.files[1:]
+            self._memory.stored.files = self._memory.stored.files[1:]
             self._look_at = 0.0
-        if self._spool.files[0] is not self._own or time.monotonic() < self._look_at or self._ends:
+        if self._memory.stored.files[0] is not self._own or time.monotonic() < self._look_at or self._ends:
             return
         self._look_at = time.monotonic() + self._look
         for folder in self._folders.claim_dead():
@@ -208,26 +212,26 @@ class SpoolWriter(threading.Thread):
             self._folders = self._folders or SpoolFolders(self._config.folder, *self._names)
             self._own = SpoolFile(self._folders.claim_own())
         own = self._own
-        self._open(own, len(self._spool.files))
+        self._open(own, len(self._memory.stored.files))
         self._find_dead()
         self._used = own
         assert own.database is not None
-        batch, through, now = self._spool.to_write(self._batch), self._spool.settled_through(own), time.time()
+        batch, through, now = self._memory.to_write(self._batch), self._memory.settled_through(own), time.time()
         if batch or through > own.deleted_through:
             try:
                 rows = [(e.event.event_id, priority_of(e.event), now, encode_event(e.event)) for e in batch]
                 appended = own.database.append(rows, through, own.read_through)
             except BaseException:
-                self._spool.not_written(batch)
+                self._memory.not_written(batch)
                 raise
             own.deleted_through = through
-            self._spool.written(own, batch, appended)
-        first = self._used = self._spool.files[0]
+            self._memory.written(own, batch, appended)
+        first = self._used = self._memory.stored.files[0]
         # After a failed attempt to set the file aside, the file is closed.
         self._open(first, 0)
         assert first.database is not None
-        through = self._spool.settled_through(first)
-        if through > first.deleted_through and not self._spool.is_settled(first):
+        through = self._memory.settled_through(first)
+        if through > first.deleted_through and not self._memory.is_settled(first):
             first.database.append((), through, first.database.last_id)
             first.deleted_through = through
 
@@ -241,4 +245,4 @@ class SpoolWriter(threading.Thread):
         for number, accepted, data in rows:
             with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
                 found.append(StoredEvent(file, number, decode_event(data), accepted, weight_for(len(data))))
-        self._spool.was_read(file, found, len(rows) - len(found), rows[-1][0])
+        self._memory.was_read(file, found, len(rows) - len(found), rows[-1][0])

@@ -23,8 +23,8 @@ from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun, Signals
-from spark_events.enrichment.engine.settlement import Settlement
 from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
 from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
@@ -106,7 +106,7 @@ def assemble(
     )
     invoke, accept = _invoker(plan, resource, quota), _acceptor(plan, misfit)
     attempts = CallAttempts(run, invoke, accept, admission, breaker)
-    settlement = Settlement(counts, _sharing(run, definition, process, codec))
+    settlement = RowAnswers(counts, _sharing(run, definition, process, codec))
     low = LowMark(signals.low, signals.on_low)
     feed: Feed = InOrder(low.look)
     if plan.key is not None:

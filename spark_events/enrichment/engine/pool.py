@@ -18,8 +18,8 @@ from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, 
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import BLOCK, Feed, LowMark
 from spark_events.enrichment.engine.occupancy import Occupancy
+from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
-from spark_events.enrichment.engine.settlement import Settlement
 
 __all__ = ["Pool"]
 
@@ -50,7 +50,7 @@ class Pool:
     """
 
     def __init__(
-        self, run: EngineRun, feed: Feed, attempts: CallAttempts, settlement: Settlement, low: LowMark
+        self, run: EngineRun, feed: Feed, attempts: CallAttempts, settlement: RowAnswers, low: LowMark
     ) -> None:
         self.run = run
         self.feed = feed

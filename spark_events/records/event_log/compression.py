@@ -21,6 +21,7 @@ from spark_events.errors import MissingExtraError, SparkEventsError
 OnDamage: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
+_ZIP = b"PK\x03\x04"
 _MOST = 1 << 26
 _CUT_OFF = "the file ends in the middle of a compressed block"
 
@@ -31,6 +32,10 @@ class CutOffError(SparkEventsError):
 
 class DamagedLogError(SparkEventsError):
     """The remaining data of the file cannot be decompressed."""
+
+
+class ArchiveError(DamagedLogError):
+    """The file is a zip archive."""
 
 
 def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
@@ -62,8 +67,15 @@ def _lzf(_: BinaryIO, __: OnDamage) -> Iterator[bytes]:
     raise DamagedLogError("compressed with lzf, which is not supported; decompress the file first")
 
 
-def _gzip(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
-    return _stream(file, gzip.GzipFile(fileobj=file), (zlib.error, gzip.BadGzipFile))
+def _zip(_: BinaryIO, __: OnDamage) -> Iterator[bytes]:
+    raise ArchiveError("a zip archive, which is not supported; extract its files first")
+
+
+def _gzip(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
+    for piece in _stream(file, gzip.GzipFile(fileobj=file), (zlib.error, gzip.BadGzipFile)):
+        if piece.startswith(_ZIP):
+            yield from _zip(file, on_damage)
+        yield piece
 
 
 def _zstd(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
@@ -160,4 +172,5 @@ _READERS: tuple[tuple[bytes, Callable[[BinaryIO, OnDamage], Iterator[bytes]]], .
     (_LZ4_BLOCK, _lz4_blocks),
     (_SNAPPY_JAVA, _snappy_java),
     (b"ZV", _lzf),
+    (_ZIP, _zip),
 )

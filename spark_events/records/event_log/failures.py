@@ -14,11 +14,23 @@ from spark_events.records.types import ExceptionLink, Failure
 
 #: Maximum length of strings in characters, as in the shim (``Text.java``).
 LIMIT = 64 * 1024
+SHORT_LIMIT = 4_096
 _REMEMBERED = 64
 
 _TASK = re.compile(r"most recent failure: .{0,99}?\(TID (\d+)")
 # Messages from Spark's scheduler, which always raises a SparkException.
 _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCELLED\]|Job cancelled because")
+
+
+def beginning(text: str) -> str:
+    """Return the beginning of a local property or of a description, like ``Text.java``.
+
+    >>> len(beginning("x" * 1_000_000))
+    4123
+    """
+    if len(text) <= SHORT_LIMIT:
+        return text
+    return f"{text[:SHORT_LIMIT]}\n... [{len(text) - SHORT_LIMIT} characters cut]"
 
 
 def cut(text: str) -> str:

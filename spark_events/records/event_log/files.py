@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 from spark_events.errors import MissingExtraError
-from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
+from spark_events.records.event_log.compression import ArchiveError, CutOffError, DamagedLogError, pieces
 
 _ROLLING = "eventlog_v2_"
+_STATUS = "appstatus_"
 _PART = re.compile(r"events_(\d+)_(.+)")
 #: Suffix of a compacted part, in which Spark keeps only the events of unfinished work.
 COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
 #: Databricks writes to the file ``eventlog``, and renames it to a name of this format at each rotation.
 _DATABRICKS = "eventlog"
-_DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\.\w+)?")
+_DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\W.*)?")
 #: Application ids on YARN, a standalone cluster, local mode and Kubernetes, followed by the attempt id.
 _APPLICATION = re.compile(r"(?:^|_)(application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{32})(?:_(\d+))?(?=\.|$)")
 
@@ -69,50 +70,62 @@ def find_logs(path: Path, on_error: Callable[[OSError], None] | None = None) -> 
     For a folder, the result includes files that :func:`looks_like_a_log` must still check.
 
     Args:
-        path: a log, or a folder of logs.
-        on_error: called for each subfolder that cannot be read; None: raise the error.
+        path: a log, or a folder with logs in it and in its subfolders. Names that begin with ``.`` or ``_`` are hidden.
+        on_error: called for each folder that cannot be read; None: raise the error.
 
     Raises:
-        OSError: when the path, or without ``on_error`` a subfolder, cannot be read.
+        OSError: when the path does not exist, or without ``on_error``, when a folder cannot be read.
     """
     if not path.is_dir():
         os.stat(path)
         return [_single(path, asked_for=True)]
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
-    if path.name.startswith(_ROLLING) or any(_PART.fullmatch(entry.name) for entry in entries):
-        return [_rolling(path, entries)]
-    databricks = _databricks(path, entries)
-    others = [entry for entry in entries if databricks is None or entry not in databricks.files]
-    return [*([] if databricks is None else [databricks]), *_several(others, on_error)]
+    return list(_below(path, on_error or _raise, set()))
 
 
-def _several(entries: list[Path], on_error: Callable[[OSError], None] | None) -> Iterator[EventLog]:
-    for entry in entries:
-        try:
-            log = _entry(entry)
-        except OSError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-        else:
-            if log is not None:
-                yield log
+def _raise(error: OSError) -> None:
+    raise error
 
 
-def _entry(entry: Path) -> EventLog | None:
-    """Return the log at a path in a folder of logs; None for a folder of other files."""
-    if not entry.is_dir():
-        return _single(entry, asked_for=False)
-    if entry.name.startswith(_ROLLING):
-        return _rolling(entry, sorted(entry.iterdir()))
-    return _databricks(entry, sorted(entry.iterdir()))
+def _below(folder: Path, on_error: Callable[[OSError], None], seen: set[Path]) -> Iterator[EventLog]:
+    """Yield the logs in a folder and its subfolders; ``seen`` contains the folders that were searched already."""
+    try:
+        real = folder.resolve()
+        entries = [(one, one.is_dir()) for one in sorted(folder.iterdir()) if not one.name.startswith((".", "_"))]
+    except OSError as error:
+        on_error(error)
+        return
+    if real in seen:
+        return
+    seen.add(real)
+    files = [entry for entry, is_folder in entries if not is_folder]
+    rolling = {entry: match for entry in files if (match := _PART.fullmatch(entry.name))}
+    databricks = [entry for entry in files if _DATABRICKS_PART.fullmatch(entry.name)]
+    if databricks:
+        databricks += [entry for entry in files if entry.name == _DATABRICKS]
+        yield EventLog(folder, tuple(databricks))
+    status = [entry for entry in files if entry.name.startswith(_STATUS)]
+    yield from _rolling(folder, rolling, status)
+    for entry, is_folder in entries:
+        if is_folder:
+            yield from _below(entry, on_error, seen)
+        elif entry not in rolling and entry not in status and entry not in databricks:
+            yield _single(entry, asked_for=False)
+
+
+def is_named_like_a_log(path: Path) -> bool:
+    """Return whether a file has a name that Spark or Databricks gives to an event log."""
+    name = path.name
+    return bool(_APPLICATION.search(name) or _PART.fullmatch(name)) or name.startswith(_DATABRICKS)
 
 
 def looks_like_a_log(path: Path) -> bool:
-    """Return whether a file begins with lines of an event log; True if the file cannot be read."""
+    """Return whether a file begins with lines of an event log; True if a log with this name cannot be read."""
     try:
         with path.open("rb") as file:
             first = next(pieces(file, lambda _: None), b"")
+    except ArchiveError:
+        # Many other files are archives: jars, wheels.
+        return is_named_like_a_log(path)
     except (OSError, CutOffError, DamagedLogError, MissingExtraError):
         return True
     return b'"Event"' in first or (not first and path.name.endswith(_IN_PROGRESS))
@@ -122,30 +135,28 @@ def _single(path: Path, asked_for: bool) -> EventLog:
     return EventLog(path, (path,), path.name.endswith(_IN_PROGRESS), asked_for=asked_for)
 
 
-def _databricks(folder: Path, entries: list[Path]) -> EventLog | None:
-    """Return the rolling log in a folder of Databricks; None if the folder has no rotated file."""
-    parts = [entry for entry in entries if _DATABRICKS_PART.fullmatch(entry.name)]
-    newest = [entry for entry in entries if entry.name == _DATABRICKS and not entry.is_dir()]
-    return EventLog(folder, (*parts, *newest)) if parts else None
+def _rolling(folder: Path, matches: Mapping[Path, re.Match[str]], status: Sequence[Path]) -> Iterator[EventLog]:
+    """Yield the rolling logs of Spark in a folder, usually one; their parts may have been copied to one folder."""
+    applications: dict[str, dict[Path, int]] = {}
+    for path, match in matches.items():
+        applications.setdefault(match[2].partition(".")[0], {})[path] = int(match[1])
+    if not applications and folder.name.startswith(_ROLLING):
+        applications[""] = {}
+    for application, paths in applications.items():
+        name = folder if len(applications) == 1 else folder / f"{_ROLLING}{application}"
+        in_progress = any(
+            one.name.endswith(_IN_PROGRESS) and one.name.startswith(f"{_STATUS}{application}") for one in status
+        )
+        yield _in_order(name, paths, in_progress)
 
 
-def _rolling(folder: Path, entries: list[Path]) -> EventLog:
+def _in_order(path: Path, indexes: Mapping[Path, int], in_progress: bool) -> EventLog:
     parts: dict[int, Path] = {}
-    compacted = 0
-    for entry in entries:
-        match = _PART.fullmatch(entry.name)
-        if match is None:
-            continue
-        index = int(match[1])
-        if entry.name.endswith(COMPACT):
-            # A compacted part replaces all earlier parts, which Spark may not have deleted yet.
-            compacted = max(compacted, index)
-            parts[index] = entry
-        elif not parts.get(index, entry).name.endswith(COMPACT):
-            parts[index] = entry
-    indexes = sorted(index for index in parts if index >= compacted)
-    expected = range(compacted or 1, indexes[-1] + 1) if indexes else range(0)
+    # A compacted part replaces all earlier parts, which Spark may not have deleted yet.
+    compacted = max((index for part, index in indexes.items() if part.name.endswith(COMPACT)), default=0)
+    for part, index in indexes.items():
+        if index >= compacted and (part.name.endswith(COMPACT) or index not in parts):
+            parts[index] = part
+    expected = range(compacted or 1, max(parts) + 1) if parts else range(0)
     missing = tuple(f"events_{index}_*" for index in expected if index not in parts)
-    status = [entry.name for entry in entries if entry.name.startswith("appstatus_")]
-    in_progress = any(name.endswith(_IN_PROGRESS) for name in status)
-    return EventLog(folder, tuple(parts[index] for index in indexes), in_progress, missing)
+    return EventLog(path, tuple(parts[index] for index in sorted(parts)), in_progress, missing)

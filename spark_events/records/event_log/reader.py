@@ -6,6 +6,7 @@ line before it decodes the line.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -16,11 +17,14 @@ from spark_events.errors import MissingExtraError
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.records.event_log.files import COMPACT, EventLog
 from spark_events.records.event_log.records import LogRecord, LogRecords
-from spark_events.records.event_log.shapes import EventKind
+from spark_events.records.event_log.shapes import EventKind, RolloverLine
 from spark_events.records.event_log.sql import SQL_START
 from spark_events.records.types import QueryTerminated
 
 _BEGINNING = b'{"Event":"'
+_MOST_MISSING = 10
+#: First event of each file of a Databricks log; contains the file's number, from 0.
+_ROLLOVER = b"DBCEventLoggingListenerMetadata"
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
 
 
@@ -58,7 +62,8 @@ class EventLogReader:
         self.recognised = False
         self.unknown = 0
         self._is_cut_off = False
-        self._handlers = LogRecords(summary_interval).handlers
+        self._next_rollover = 0
+        self._handlers = {**LogRecords(summary_interval).handlers, _ROLLOVER: self._rolled}
 
     @property
     def fraction(self) -> float:
@@ -167,6 +172,16 @@ class EventLogReader:
         kind = beginning[10 : beginning.find(b'"', 10)]
         # Cut the line that records the start of a SQL execution too, because its plan has an unlimited size.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
+
+    def _rolled(self, line: bytes) -> Sequence[LogRecord]:
+        """Report the files of a Databricks log that are missing before this one."""
+        number = msgspec.json.decode(line, type=RolloverLine).rollover_number
+        for missing in itertools.islice(range(self._next_rollover, number), _MOST_MISSING):
+            self.on_damage(f"{self.log.path}: part {missing} is missing")
+        if number - self._next_rollover > _MOST_MISSING:
+            self.on_damage(f"{self.log.path}: all parts up to {number - 1} are missing too")
+        self._next_rollover = number + 1
+        return ()
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
         """Handle a line of an unknown kind, or a line whose kind is at an unusual position."""

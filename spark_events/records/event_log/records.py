@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.records.event_log import shapes
-from spark_events.records.event_log.failures import Failures, cut
+from spark_events.records.event_log.failures import Failures, beginning, cut
 from spark_events.records.event_log.progress import reported
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.sql import SQL_END, SQL_START, SqlLines
@@ -34,6 +34,7 @@ from spark_events.records.types import (
     StageSubmitted,
     StageTasks,
     StageWaited,
+    StatementTimedOut,
 )
 
 #: Record of a log; only logs produce StageWaited.
@@ -43,6 +44,7 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
+_STATEMENT_TIMEOUT = b"org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 
@@ -88,6 +90,7 @@ class LogRecords:
             _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
             SQL_START: self._sql_start,
             SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
+            _STATEMENT_TIMEOUT: _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
             _STREAMING + b"QueryStartedEvent": _handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": _handler(shapes.QueryProgressLine, self._query_progress),
             _STREAMING + b"QueryIdleEvent": _handler(shapes.QueryIdleLine, self._query_idle),
@@ -142,7 +145,7 @@ class LogRecords:
         at, time = self._times(line.completion_time)
         result = line.job_result
         failure = None if result.result == "JobSucceeded" else self._failures.of_job(result.exception)
-        self._totals.job_ended(failed=failure is not None)
+        self._totals.job_ended(None if failure is None else result.exception.message or "")
         return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
 
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> Sequence[LogRecord]:
@@ -153,7 +156,7 @@ class LogRecords:
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
-            name=stage.stage_name,
+            name=beginning(stage.stage_name),
             tasks=stage.number_of_tasks,
             time=time,
             properties=self._properties(line.properties),
@@ -169,12 +172,12 @@ class LogRecords:
         attempt = None if reason is None else self._tasks.attempts.get(key)
         waited = [wait for wait in self._work.waited(at, time) if wait.stage.stage_id == stage.stage_id]
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
-        totals = self._totals.stage_completed(key, stage.submission_time or 0, time, failed=reason is not None)
+        totals = self._totals.stage_completed(key, stage.submission_time or 0, time, reason)
         completed = StageCompleted(
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
-            name=stage.stage_name,
+            name=beginning(stage.stage_name),
             tasks=stage.number_of_tasks,
             time=time,
             failed=failed,
@@ -259,6 +262,10 @@ class LogRecords:
         record = self._sql.end(line, self._at(line.time))
         return () if record is None else (record,)
 
+    def _statement_timed_out(self, line: shapes.StatementTimeoutLine) -> Sequence[LogRecord]:
+        at, time = self._times(line.finish_time)
+        return (StatementTimedOut(at=at, statement_id=line.id, time=time),)
+
     def _query_started(self, line: shapes.QueryStartedLine) -> Sequence[LogRecord]:
         at = self._at(iso_millis(line.timestamp, 0))
         return (QueryStarted(at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp),)
@@ -285,7 +292,7 @@ class LogRecords:
 
     def _properties(self, properties: shapes.OriginProperties | None) -> dict[str, str]:
         found: dict[str, str] = {} if properties is None else msgspec.to_builtins(properties)
-        return {key: cut(self._redaction.job_property(key, value)) for key, value in found.items()}
+        return {key: self._redaction.job_property(key, beginning(value)) for key, value in found.items()}
 
     def _at(self, time: int) -> int:
         """Advance the log's clock to this time if this time is later; return the clock."""

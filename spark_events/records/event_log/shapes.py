@@ -35,6 +35,12 @@ class LogStartLine(_Core):
     spark_version: str
 
 
+class RolloverLine(_Core):
+    """First line of each file of Databricks."""
+
+    rollover_number: int
+
+
 class _SystemProperties(msgspec.Struct, gc=False):
     command: str = msgspec.field(name="sun.java.command", default="")
 
@@ -270,6 +276,11 @@ class SqlExecutionStartLine(_Streaming):
     description: str = ""
     physical_plan_description: str = ""
     time: int = 0
+
+
+class StatementTimeoutLine(_Streaming):
+    id: str
+    finish_time: int
 
 
 class SqlExecutionEndLine(_Streaming):

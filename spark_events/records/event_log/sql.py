@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from spark_events.records.event_log.failures import cut
+from spark_events.records.event_log.failures import beginning, cut
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
 from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
@@ -96,7 +96,7 @@ class SqlLines:
         )
 
     def _description(self, description: str) -> str:
-        return cut(self.redaction.text("spark.job.description", description))
+        return self.redaction.text("spark.job.description", beginning(description))
 
     def _names_of(self, plan: str) -> list[str]:
         """Return the lines of a plan's description that name tables and paths.

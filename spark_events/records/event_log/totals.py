@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
+from spark_events.records.cancellation import is_cancellation
 from spark_events.records.event_log.shapes import EndedTask, ExecutorPeaks, TaskMetrics
 from spark_events.records.event_log.sketch import Sketch
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
@@ -21,6 +22,7 @@ _NAMES = TaskTotals.__struct_fields__
 #: Sums that Spark measures in nanoseconds.
 _NANOS = ("cpu_ms", "shuffle_write_ms")
 _NANOS_PER_MILLI = 1_000_000
+_COUNTS = ("jobs", "jobs_failed", "jobs_cancelled", "stages", "stages_failed", "stages_cancelled")
 _NO_METRICS = TaskMetrics()
 
 
@@ -121,7 +123,7 @@ class Totals:
         self._stages: dict[tuple[int, int], _Sums] = {}
         # Sums of ended stage attempts, and of tasks that ended after their stage.
         self._ended = _Sums()
-        self._counts = dict.fromkeys(("jobs", "jobs_failed", "stages", "stages_failed"), 0)
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._cores = 0
         self._core_ms = 0
         self._cores_since = 0
@@ -133,15 +135,19 @@ class Totals:
     def started(self, time: int) -> None:
         """Begin the first interval.
 
-        All executors are known, because Spark adds executors only after the application's start.
+        All executors are known: those that the log adds before the start, and all later ones.
         """
         self._last_record = time
         self._knows_executors = True
 
-    def job_ended(self, *, failed: bool) -> None:
-        """Count a job."""
-        self._counts["jobs"] += 1
-        self._counts["jobs_failed"] += failed
+    def job_ended(self, failure: str | None) -> None:
+        """Count a job; ``failure`` is the message of its exception."""
+        self._count("jobs", failure)
+
+    def _count(self, work: str, failure: str | None) -> None:
+        self._counts[work] += 1
+        if failure is not None:
+            self._counts[f"{work}_{'cancelled' if is_cancellation(failure) else 'failed'}"] += 1
 
     def stage_submitted(self, stage_id: int, attempt: int) -> None:
         """Begin a stage attempt."""
@@ -160,7 +166,9 @@ class Totals:
         """
         self._stages.get(key, self._ended).add(task, outcome, metrics)
 
-    def stage_completed(self, key: tuple[int, int], started: int, ended: int, *, failed: bool) -> StageTotals | None:
+    def stage_completed(
+        self, key: tuple[int, int], started: int, ended: int, failure: str | None
+    ) -> StageTotals | None:
         """Count and forget a stage attempt; return its totals.
 
         The result is None if the attempt is unknown: it began before the log, or Spark repeats the completion of a
@@ -169,8 +177,7 @@ class Totals:
         stage = self._stages.pop(key, None)
         if stage is None:
             return None
-        self._counts["stages"] += 1
-        self._counts["stages_failed"] += failed
+        self._count("stages", failure)
         self._ended.add_all(stage)
         return stage.of_stage(started, ended, self.cpus)
 

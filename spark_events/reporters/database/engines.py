@@ -7,9 +7,10 @@ import math
 import sqlite3
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
+from spark_events.config import scheme_and_host
 from spark_events.config.kinds import placed
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.reporter import load_extra
@@ -31,6 +32,13 @@ def create(config: DatabaseConfig) -> Engine:
         url = url.set(password=config.password.reveal())
     make = _sqlite if url.get_backend_name() == "sqlite" else _postgresql
     return make(url, config.timeout)
+
+
+def where(url: URL) -> str:
+    """Return the address of a database for messages: the path of a SQLite file, or scheme and host."""
+    if url.get_backend_name() == "sqlite":
+        return url.database or "SQLite in memory"
+    return scheme_and_host(f"postgresql://{url.host or 'localhost'}{f':{url.port}' if url.port else ''}")
 
 
 def _create(url: Any, arguments: dict[str, Any]) -> Engine:

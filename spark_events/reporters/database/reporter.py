@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.clocks import SYSTEM, Clocks
-from spark_events.config import without_password
-from spark_events.config.references import Confidence, is_secret_key
+from spark_events.config.confidence import Confidence, secret_address
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
@@ -43,10 +42,8 @@ class DatabaseReporter(Reporter):
         self._schema = schema
         self._engine: Engine = engines.create(config)
         url = self._engine.url
-        # The query part of the URL may contain a password.
-        self._where = url.set(query={}).render_as_string(hide_password=True)
-        secrets = [str(value) for key, value in url.query.items() if is_secret_key(key)]
-        self._hide = Confidence([url.password or "", *secrets]).hide
+        self._where = engines.where(url)
+        self._hide = Confidence([*secret_address(config.url.reveal()), str(url.password or "")]).hide
         path = url.database
         is_file = self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:")
         self._path = path if is_file else None
@@ -127,7 +124,7 @@ class DatabaseReporter(Reporter):
         return TransientError(f"{self._where}: {self._reason(error)}")
 
     def _reason(self, error: Exception) -> str:
-        return self._hide(without_password(self._schema.reason(error)))
+        return self._hide(self._schema.reason(error))
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,20 +1,14 @@
-"""URLs of HTTP reporters: their secrets, the loggers that print URLs, and the proxy for a URL.
-
-Responses must also be searched for secrets: a 404 page quotes the path of the request, which may be the secret.
-"""
+"""The loggers that print URLs, and the proxy for a URL."""
 
 from __future__ import annotations
 
-import base64
 import logging
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-from spark_events.config.references import NO_WORD
 from spark_events.errors import TransientError
 
 
@@ -52,36 +46,6 @@ def _is_excepted(host: str, port: int | None, found: dict[str, str]) -> bool:
 
 #: Loggers of httpx and httpcore that print the URL and headers of each request.
 _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
-
-
-def secret_address(url: str) -> Iterator[str]:
-    """Yield the secret parts of a confidential URL: all parts except host and port."""
-    parts = urlsplit(url)
-    yield url
-    yield parts.path
-    yield from (part for part in parts.path.split("/") if NO_WORD.fullmatch(part))
-    if parts.query:
-        yield f"{parts.path}?{parts.query}"
-    yield from credentials(url)
-
-
-def credentials(url: str) -> Iterator[str]:
-    """Yield the secret parts of any URL: user, password and query."""
-    parts = urlsplit(url)
-    yield parts.query
-    # Also hide the undecoded value, because some receivers do not decode "+" as a space.
-    yield from (one.partition("=")[2] for one in parts.query.split("&"))
-    yield from (value for _, value in parse_qsl(parts.query))
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    if user or password:
-        yield from (user, password, base64.b64encode(f"{user}:{password}".encode()).decode())
-
-
-def in_headers(values: Iterable[str]) -> Iterator[str]:
-    """Yield the values of headers, and the secret part of a value after ``Bearer`` or ``session=``."""
-    for value in values:
-        yield value
-        yield from re.split(r"[ =;,]+", value)[1:]
 
 
 _unseen: ContextVar[bool] = ContextVar("spark_events_unseen", default=False)

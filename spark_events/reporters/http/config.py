@@ -7,6 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from spark_events.config import Kind, Secret, option, text
+from spark_events.config.kinds import PATHS
 
 
 def _url(value: str) -> Secret:
@@ -51,7 +52,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
     True,
 )
 #: Type of a setting that contains the path of a PEM file.
-pem_file = text("the path of a PEM file")
+pem_file = text("the path of a PEM file", PATHS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

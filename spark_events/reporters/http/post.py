@@ -11,10 +11,10 @@ from typing import NamedTuple
 import httpx
 
 from spark_events._version import __version__
-from spark_events.config import Secret, without_password
-from spark_events.config.references import Confidence
+from spark_events.config import Secret, scheme_and_host
+from spark_events.config.confidence import Confidence, in_headers, secret_address
 from spark_events.errors import TransientError
-from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, without_request_log
+from spark_events.reporters.http.addresses import proxy_for, without_request_log
 from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.http.config import HttpConfig
 
@@ -143,7 +143,7 @@ class Post:
                 await self.close()
             if response.has_redirect_location:
                 new = target.join(response.headers["Location"])
-                where = f"{new.scheme}://{new.netloc.decode()}/…"  # the path may be secret
+                where = scheme_and_host(str(new)) or "another address"  # the path may be secret
                 raise TransientError(f"{self._url.host}: redirected to {where}; configure the new address")
         except asyncio.CancelledError:
             # Create a new pool after a cancelled request. httpcore may count the cancelled connection forever
@@ -161,7 +161,7 @@ class Post:
         cause: BaseException | None = error
         while cause is not None and not str(cause):
             cause = cause.__cause__ or cause.__context__
-        reason = " ".join(self.hide(without_password(str(cause or "no reason given"))).split())
+        reason = " ".join(self.hide(str(cause or "no reason given")).split())
         # The TLS alert "certificate required" arrives after the handshake, possibly after the connection has ended.
         is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
         return f"{type(error).__name__}: {reason}{self._advice if is_cut_off else ''}"

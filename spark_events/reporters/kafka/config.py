@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from spark_events.config import Kind, Secret, choice, option, options, secret, text
+from spark_events.config.kinds import SafeReasonError
 from spark_events.reporters.http.config import pem_file
 
 #: Keys that are not settings of librdkafka.
@@ -32,12 +34,12 @@ _FORBIDDEN = frozenset(
 
 def _properties(value: str) -> tuple[tuple[str, str], ...]:
     pairs = []
-    for part in filter(None, (part.strip() for part in value.split(";"))):
+    for number, part in enumerate(filter(None, (part.strip() for part in value.split(";"))), 1):
         name, separator, content = part.partition("=")
         if not separator or not name.strip():
-            raise ValueError("an entry has no =")
+            raise ValueError(f"entry {number} has no =")
         if name.strip() in {*_REQUIRED, *_FORBIDDEN, *(declared.key for declared in options(KafkaConfig))}:
-            raise ValueError(
+            raise SafeReasonError(
                 f"{name.strip()} must not be set in properties: use the reporter's own key, see"
                 " docs/reporters/kafka.md, or remove the setting"
             )
@@ -56,13 +58,22 @@ properties: Kind[tuple[tuple[str, str], ...]] = Kind(
 )
 
 
+_BROKER = r"(?:\w+://)?[\w.-]+(?::[0-9]{1,5})?"
+#: Addresses of brokers; messages quote them only without a login.
+servers = text("host:port, several separated by ,", re.compile(rf"{_BROKER}(?:\s*,\s*{_BROKER})*"))
+
+
+def hosts(given: str) -> str:
+    """Return the addresses of brokers for messages: hosts and ports, without a login."""
+    brokers = (broker.strip().rpartition("://")[2].rpartition("@")[2] for broker in given.split(","))
+    return ", ".join(broker if re.fullmatch(_BROKER, broker) else "…" for broker in brokers)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class KafkaConfig:
     """Settings below ``events.reporter.<name>.`` for type ``kafka``."""
 
-    servers: str = option(
-        "bootstrap.servers", text("host:port, several separated by ,"), doc="Addresses of the initial brokers."
-    )
+    servers: str = option("bootstrap.servers", servers, doc="Addresses of the initial brokers.")
     topic: str = option("topic", text("the name of a topic"), doc="Topic to which events are written.")
     key: str = option(
         "key",

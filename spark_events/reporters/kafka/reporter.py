@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, encode_event
 from spark_events.reporters.kafka.batch import Batch, Message
-from spark_events.reporters.kafka.config import KafkaConfig
+from spark_events.reporters.kafka.config import KafkaConfig, hosts
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class KafkaReporter(Reporter):
 
     @property
     def _where(self) -> str:
-        return f"topic {self.config.topic} of {self.config.servers}"
+        return f"Kafka at {hosts(self.config.servers)}"
 
     def _key(self, event: Event) -> bytes | None:
         for name in _KEYS[self.config.key]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
-from spark_events.errors import PermanentError
+from spark_events.config.confidence import Confidence, parts_of
+from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.http.answers import verdict
 from spark_events.reporters.openlineage.config import OpenLineageConfig
@@ -45,6 +49,10 @@ class OpenLineageReporter(Reporter):
         # Each call receives a single event, so that a retry repeats only this event.
         self.max_batch_size = 1
         self._config = config
+        # The library's errors quote the path of the URL, which may be a secret; so may a server's answer.
+        given = [secret.reveal() for secret in (config.url, config.api_key) if secret is not None]
+        given += [value for name, value in os.environ.items() if name.startswith("OPENLINEAGE_")]
+        self._hide = Confidence(chain.from_iterable((value, *parts_of(value)) for value in given)).hide
         self._runs = Runs(config)
         # Of the current event: its run events that the server has not answered, and the last refusal.
         self._unsent: tuple[str, list[RunEvent]] = ("", [])
@@ -93,11 +101,16 @@ class OpenLineageReporter(Reporter):
         except requests.HTTPError as error:
             answer = error.response
             if answer is None:
-                raise
-            raise (
-                verdict(answer.status_code, answer.headers.get("Retry-After"), answer.text[:_EXCERPT], time.time())
-                or error
-            ) from None
+                raise TransientError(self._described(error)) from None
+            excerpt = self._hide(answer.text)[:_EXCERPT]
+            found = verdict(answer.status_code, answer.headers.get("Retry-After"), excerpt, time.time())
+            raise (found or TransientError(self._described(error))) from None
+        except requests.RequestException as error:
+            raise TransientError(self._described(error)) from None
+
+    def _described(self, error: Exception) -> str:
+        # requests writes "Max retries exceeded with url: /path?query".
+        return f"{type(error).__name__}: {re.sub(r'with url: [^ ]+', 'with this URL', self._hide(str(error)))}"
 
     def close(self) -> None:
         if self._client is not None:

@@ -83,6 +83,24 @@ class OtlpMetrics(Reporter):
         meter.create_observable_counter(
             "spark.events.dropped", [self._dropped], "{event}", "Events that a reporter has lost, by reason"
         )
+        meter.create_observable_counter(
+            "spark.events.failures", [self._of("failures")], "{attempt}", "Failed attempts of a reporter"
+        )
+        meter.create_observable_gauge(
+            "spark.events.queue.usage", [self._of("queue_usage")], "1", "Share of a reporter's queue that is in use"
+        )
+        meter.create_observable_gauge(
+            "spark.events.spool.depth", [self._of("spooled")], "{event}", "Events in a reporter's spool"
+        )
+        meter.create_observable_gauge(
+            "spark.events.oldest.age",
+            [self._of("oldest_age_ms", 1000)],
+            "s",
+            "Age of the oldest event that a reporter has not delivered",
+        )
+        meter.create_observable_gauge(
+            "spark.events.latency", [self._latency], "s", "Duration of a reporter's last batches, retries included"
+        )
         meter.create_observable_gauge(
             "spark.events.breaker", [self._breaker], "1", "Circuit breaker: 0 closed, 1 half-open, 2 open"
         )
@@ -113,6 +131,18 @@ class OtlpMetrics(Reporter):
                 (count, {"spark.events.dropped.reason": key.removeprefix(prefix)})
                 for key, count in counts.items()
                 if key.startswith(prefix)
+            ]
+        )
+
+    def _of(self, key: str, divisor: int = 1) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        """Return a function that observes one of the counters; its values are divided by ``divisor``."""
+        return lambda _: self._observed(lambda counts: [(counts[key] / divisor if divisor > 1 else counts[key], {})])
+
+    def _latency(self, _: CallbackOptions) -> Iterator[Observation]:
+        return self._observed(
+            lambda counts: [
+                (counts["latency_p50_ms"] / 1000, {"quantile": "0.5"}),
+                (counts["latency_p99_ms"] / 1000, {"quantile": "0.99"}),
             ]
         )
 

@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_events.config.references import Confidence
-from spark_events.reporters.http.addresses import in_headers
+from spark_events.config.confidence import Confidence, in_headers
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
 from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.verdicts import of_grpc

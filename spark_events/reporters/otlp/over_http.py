@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 
+from spark_events.config.confidence import in_headers, secret_address
 from spark_events.errors import TransientError
-from spark_events.reporters.http.addresses import credentials, in_headers
 from spark_events.reporters.http.post import Post
 from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target
@@ -33,7 +33,7 @@ class HttpConnection(Post):
             target.address,
             target.context,
             (own | dict(target.headers)).items(),
-            [*credentials(target.address), *in_headers(target.headers.values())],
+            [*secret_address(target.address), *in_headers(target.headers.values())],
             timeout=target.timeout,
             advice=advice if lacks_certificate else "",
         )

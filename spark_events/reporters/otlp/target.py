@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from spark_events.config import Kind, Secret, boolean, choice, integer, option, positive_duration, size, text
+from spark_events.config import Kind, Secret, boolean, choice, integer, invalid, option, positive_duration, size, text
+from spark_events.config.kinds import PATHS, WORDS
+from spark_events.config.quoting import quoted
 from spark_events.errors import ConfigError
 from spark_events.reporters.http.config import pem_file
 from spark_events.reporters.otlp.spans import Parent, traceparent
@@ -23,15 +25,18 @@ T = TypeVar("T")
 def _address(value: str) -> str:
     """Validate an endpoint: ``http://host:4318/path``, or ``host:4317`` with gRPC."""
     parts = urlsplit(value if "://" in value else f"//{value}")
-    if parts.scheme not in ("", "http", "https") or not parts.hostname or parts.username or parts.query:
+    if parts.scheme not in ("", "http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
         raise ValueError
     # Reading the port raises ValueError if the port is invalid.
     _ = parts.port
     return value
 
 
+_PLAIN_HOST = re.compile(r"[\w.-]+:[0-9]{1,5}")
 #: Address of an OTLP receiver.
-address: Kind[str] = Kind("http://host:port or https://host:port, with gRPC also host:port", _address)
+address: Kind[str] = Kind(
+    "http://host:port or https://host:port, with gRPC also host:port", _address, harmless=_PLAIN_HOST
+)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -201,13 +206,11 @@ class _Variables:
         try:
             return kind.parse(value)
         except ValueError as error:
-            given = "a value that is not shown" if kind.confidential else repr(value)
-            reason = f" ({error})" if str(error) else ""
-            raise ConfigError([f"{full}: given {given}{reason}, expected {kind.allowed}"]) from None
+            raise ConfigError([invalid(full, value, kind, error)]) from None
 
 
 def _in_any_case(kind: Kind[str]) -> Kind[str]:
-    return Kind(kind.allowed, lambda value: kind.parse(value.lower()))
+    return Kind(kind.allowed, lambda value: kind.parse(value.lower()), harmless=kind.harmless)
 
 
 def _seconds(value: str) -> float:
@@ -221,7 +224,7 @@ def _seconds(value: str) -> float:
 
 
 #: Paths of files, and seconds, as OpenTelemetry's Python exporter reads them.
-_path, _timeout = text(), Kind("a number of seconds above 0", _seconds)
+_path, _timeout = text(harmless=PATHS), Kind("a number of seconds above 0", _seconds, harmless=WORDS)
 
 
 def target(config: OtlpConfig, environment: Mapping[str, str], signal: str = "LOGS") -> Target:
@@ -283,7 +286,8 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
 def _http(endpoint: str, origin: str, path: str) -> tuple[str, bool]:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https"):
-        raise ConfigError([f"{origin}: given {endpoint!r}, allowed over HTTP: http://host:port or https://host:port"])
+        given = quoted(origin, endpoint, address)
+        raise ConfigError([f"{origin}: given {given}, allowed over HTTP: http://host:port or https://host:port"])
     if origin == "endpoint" and parts.path in ("", "/"):
         endpoint = endpoint.rstrip("/") + path
     return endpoint, parts.scheme == "https"
@@ -295,6 +299,9 @@ def _grpc(endpoint: str, origin: str, is_insecure: bool) -> tuple[str, bool]:
     parts = urlsplit(endpoint)
     if parts.path not in ("", "/"):
         raise ConfigError(
-            [f"{origin}: given {endpoint!r}, a gRPC endpoint must not have a path, unlike an http/protobuf endpoint"]
+            [
+                f"{origin}: given {quoted(origin, endpoint, address)}, a gRPC endpoint must not have a path, unlike an"
+                " http/protobuf endpoint"
+            ]
         )
     return parts.netloc, parts.scheme == "https"

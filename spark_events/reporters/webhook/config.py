@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from spark_events.config import Secret, choice, duration, option, path, positive_duration, secret, state_folder, text
+from spark_events.config.kinds import PATHS
 from spark_events.event import Severity
 from spark_events.reporters.http.config import HttpConfig, pem_file
 from spark_events.reporters.reporter import severity
@@ -26,7 +27,10 @@ class WebhookConfig(HttpConfig):
         doc="Format of the request: an array of events, one event, or the format of another system.",
     )
     template: str | None = option(
-        "template", text("the path of a JSON file"), None, doc="With format=template: the JSON to post for each event."
+        "template",
+        text("the path of a JSON file", PATHS),
+        None,
+        doc="With format=template: the JSON to post for each event.",
     )
     routing_key: Secret | None = option(
         "routing-key", secret, None, doc="With format=pagerduty: the routing key of the integration (Events API v2)."

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from spark_events.config import Kind, Settings, integer, option, positive_duration
+from spark_events.config.kinds import WORDS
 
 __all__ = ["DeadlineConfig", "QueryDeadlineConfig", "read"]
 
@@ -16,6 +17,7 @@ _LIMIT: Kind[float | None] = Kind(
     f"off, or {positive_duration.allowed}",
     lambda text: None if text == "off" else positive_duration.parse(text),
     lambda limit: "off" if limit is None else positive_duration.format(limit),
+    harmless=WORDS,
 )
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from spark_events.event import AttributeValue
 from spark_events.records.types import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.translate.bounded import put
+from spark_events.translate.call_sites import user_call_site
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
 from spark_events.translate.executions import Executions
-from spark_events.translate.origin import Origin, in_brackets, origin_of, user_call_site
+from spark_events.translate.origin import Origin, in_brackets, origin_of
 from spark_events.translate.queries import Queries
 
 __all__ = ["ApplicationDeadline", "JobDeadlines", "StageDeadline"]

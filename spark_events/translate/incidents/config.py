@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from spark_events.config import Kind, Settings, names, option, text
+from spark_events.config.kinds import NAMES
+from spark_events.config.quoting import quoted_key
 from spark_events.translate.incidents.keys import ENVIRONMENT, TAG
 
 __all__ = ["URL", "AlarmConfig", "IdentityConfig", "LinkConfig", "read_identity"]
@@ -28,7 +30,7 @@ def _url(value: str) -> str | None:
 def _template(value: str) -> str | None:
     for _, name, format_spec, conversion in string.Formatter().parse(value):
         if name is not None and (name not in PLACEHOLDERS or format_spec or conversion):
-            raise ValueError(f"unknown placeholder {{{name}}}")
+            raise ValueError(f"a placeholder that is none of {', '.join(PLACEHOLDERS)}")
     return _url(value)
 
 
@@ -88,7 +90,7 @@ class IdentityConfig:
 
     environment: str | None = option(
         "environment",
-        text("a name, such as prod"),
+        text("a name, such as prod", NAMES),
         None,
         doc="Environment of this installation; on every event, and part of the key of every incident.",
     )
@@ -127,14 +129,15 @@ def read_identity(settings: Settings) -> IdentityConfig:
         else:
             settings.add_problem(
                 f"{_TAGS}.{name}",
-                f"{setting.key}: given {name!r} as the name of a tag, expected letters, digits, '_', '.' and '-', with "
+                f"{quoted_key(setting.key)}: invalid name of a tag, expected letters, digits, '_', '.' and '-', with "
                 f"a letter or '_' first, at most 63 characters; set in {setting.origin}",
             )
     for name in config.identity:
         if name not in tags:
+            missing = settings.as_written(f"{_TAGS}.{name}")
             settings.add_problem(
                 "events.identity",
-                f"events.identity: given {name!r}, but {_TAGS}.{name} is not set; set it, or remove the name; "
+                f"events.identity: given {name!r}, but {missing} is not set; set it, or remove the name; "
                 f"known tags: {', '.join(tags) or 'none'}",
             )
     return dataclasses.replace(config, tags=tags)

@@ -159,7 +159,7 @@ class Incidents:
 
     def _failed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         entity = attributes.get("spark.entity")
-        if entity == "job" and (job := self._watched(attributes)):
+        if entity == "job" and draft.culprit is None and (job := self._watched(attributes)):
             draft.severity = Severity.ERROR
             put(self._groups, job, int(attributes.get("spark.job.id", 0)), _MOST)
         is_alarm = draft.severity >= Severity.ERROR
@@ -178,6 +178,8 @@ class Incidents:
 
     def _id(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> str:
         """Return the id of the failure event of the query's run, of the job, or of the entity itself."""
+        if draft.culprit is not None:
+            return self._event_id(_FAILURE, draft.culprit)
         run, job = attributes.get(_RUN) or attributes.get("failure.query.run_id"), attributes.get("spark.job.id")
         if run is not None:
             return self._event_id(_FAILURE, ("query", str(run)))
@@ -201,7 +203,7 @@ class Incidents:
 
     def _changed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         entity, new = attributes.get("spark.entity"), attributes.get("spark.status.new")
-        if new == "FAILED":
+        if new == "FAILED" or draft.culprit is not None:
             if entity == "query":
                 self._runs.pop(query_of(attributes), None)
             return self._about_failure(draft, attributes, MEMBER)

@@ -141,8 +141,10 @@ class ApplicationSummaries:
             "spark.summary.final": record.final,
             "spark.summary.jobs": record.jobs,
             "spark.summary.jobs_failed": record.jobs_failed,
+            "spark.summary.jobs_cancelled": record.jobs_cancelled,
             "spark.summary.stages": record.stages,
             "spark.summary.stages_failed": record.stages_failed,
+            "spark.summary.stages_cancelled": record.stages_cancelled,
             "spark.summary.task_attempts": totals.tasks,
             "spark.summary.tasks_failed_attempts": totals.failed,
             "spark.summary.tasks_killed": totals.killed,
@@ -175,6 +177,8 @@ class ApplicationSummaries:
     def _sentence(self, record: ApplicationTotals, hours: float, used: float, cost: float | None) -> str:
         totals = record.totals
         facts = [f"{record.jobs_failed:,} of {counted(record.jobs, 'job')} failed"]
+        if record.jobs_cancelled:
+            facts[0] += f" and {counted(record.jobs_cancelled, 'job', ('was', 'were'))} cancelled"
         if hours:
             idle = max(0.0, 1 - used / hours)
             facts.append(f"its tasks used {_short(used)} of {_short(hours)} core-hours ({idle:.0%} idle)")

@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 from spark_events.config import Kind, duration, integer, option, positive_duration, size
+from spark_events.config.kinds import WORDS
 
 __all__ = ["SummaryConfig"]
 
@@ -16,7 +17,7 @@ def _price(text: str) -> float:
     return float(text)
 
 
-_PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price)
+_PRICE: Kind[float] = Kind("a decimal number without a currency, say 0.05", _price, harmless=WORDS)
 _PERCENT = integer(1, 100)
 
 

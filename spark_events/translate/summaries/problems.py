@@ -14,6 +14,7 @@ __all__ = ["KINDS", "Problem", "problems", "took"]
 #: All kinds of problems; the attribute of a kind is ``problem.<kind>``.
 KINDS = (
     *("skew", "spill", "gc", "tiny-tasks", "one-big-partition", "memory-tight", "shuffle-fetch-wait", "idle-cores"),
+    "waiting-for-executors",
 )
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -31,7 +32,9 @@ class Problem(NamedTuple):
     lost_ms: int
 
 
-def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: SummaryConfig) -> list[Problem]:
+def problems(
+    tasks: int, totals: StageTotals, core_ms: int | None, config: SummaryConfig, waited_ms: int = 0
+) -> list[Problem]:
     """Return the problems of a stage attempt, sorted by the time lost, largest first.
 
     Args:
@@ -39,18 +42,29 @@ def problems(tasks: int, totals: StageTotals, core_ms: int | None, config: Summa
         totals: sums over the attempt's tasks.
         core_ms: cores of all executors multiplied by time; None if unknown, or if other stages used the cores too.
         config: the thresholds.
+        waited_ms: time during which no executor existed.
     """
     duration = totals.ended - totals.started
     if not totals.started or duration < config.min_duration * 1000:
         return []
-    found = [*_of_tasks(tasks, totals, duration, config), *_of_shares(totals, core_ms, duration, config)]
+    # Tasks can lose time only while executors exist.
+    present = duration - waited_ms
+    found = [
+        *_of_tasks(tasks, totals, present, config),
+        *_of_shares(totals, present, config),
+        *_of_cores(totals, core_ms, present, config),
+    ]
+    if waited_ms >= config.min_duration * 1000:
+        found.append(Problem("waiting-for-executors", f"waited {took(waited_ms)} for executors", waited_ms))
     return sorted(found, key=lambda problem: -problem.lost_ms)
 
 
 def _of_tasks(number: int, totals: StageTotals, duration: int, config: SummaryConfig) -> Iterator[Problem]:
     slowest, median = totals.duration_max_ms, totals.duration_p50_ms
     tasks = counted(number, "task")
-    if slowest >= config.skew_min_duration * 1000 and slowest >= config.skew_ratio * median:
+    # Compare only numbers that differ as printed.
+    is_slow = slowest >= config.skew_min_duration * 1000 and took(slowest) != took(median)
+    if is_slow and slowest >= config.skew_ratio * median:
         times = f"{slowest / median:.0f} times the median of {took(median)}" if median else "the median took no time"
         where = f" on executor {totals.slowest_executor}" if totals.slowest_executor else ""
         yield Problem("skew", f"one of {tasks} took {took(slowest)}{where}, {times}", min(slowest - median, duration))
@@ -60,12 +74,12 @@ def _of_tasks(number: int, totals: StageTotals, duration: int, config: SummaryCo
     if has_succeeded and number > config.tiny_tasks_number and median < config.tiny_tasks_duration * 1000:
         share = _share(totals.scheduler_delay_ms + totals.deserialize_ms, totals.task_ms)
         yield Problem("tiny-tasks", f"half of its {tasks} took at most {took(median)}", round(share * duration))
-    if totals.largest_input_bytes > config.one_big_partition_size:
-        sizes = f"{_sized(totals.largest_input_bytes)}, the median is {_sized(totals.median_input_bytes)}"
-        yield Problem("one-big-partition", f"one of {tasks} read {sizes}", 0)
+    largest, usual = _sized(totals.largest_input_bytes), _sized(totals.median_input_bytes)
+    if totals.largest_input_bytes > config.one_big_partition_size and largest != usual:
+        yield Problem("one-big-partition", f"one of {tasks} read {largest}, the median is {usual}", 0)
 
 
-def _of_shares(totals: StageTotals, core_ms: int | None, duration: int, config: SummaryConfig) -> Iterator[Problem]:
+def _of_shares(totals: StageTotals, duration: int, config: SummaryConfig) -> Iterator[Problem]:
     collected = _share(totals.gc_ms, totals.run_ms)
     if collected * 100 >= config.gc_percent:
         text = f"garbage collection took {collected:.0%} of the run time of its tasks"
@@ -76,11 +90,15 @@ def _of_shares(totals: StageTotals, core_ms: int | None, duration: int, config: 
     if waited * 100 >= config.shuffle_fetch_wait_percent:
         text = f"its tasks waited for shuffle data for {waited:.0%} of their run time"
         yield Problem("shuffle-fetch-wait", text, round(waited * duration))
-    if core_ms:
+
+
+def _of_cores(totals: StageTotals, core_ms: int | None, present: int, config: SummaryConfig) -> Iterator[Problem]:
+    """Yield whether cores were idle; ``present`` is the time during which executors existed, in milliseconds."""
+    if core_ms and present >= config.min_duration * 1000:
         idle = 1 - _share(totals.task_ms * totals.cpus, core_ms)
         if idle * 100 > config.idle_cores_percent:
-            text = f"the cores of the executors were idle for {idle:.0%} of its time"
-            yield Problem("idle-cores", text, round(idle * duration))
+            text = f"the cores of the executors were idle for {idle:.0%} of their time"
+            yield Problem("idle-cores", text, round(idle * present))
 
 
 def _share(part: int, whole: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_events.event import AttributeValue, Severity
+from spark_events.records.cancellation import is_cancellation
 from spark_events.records.types import StageCompleted
 from spark_events.translate.draft import Draft, capitalized, counted, present
 from spark_events.translate.executions import Executions
@@ -65,9 +66,13 @@ class StageSummaries:
             return None
         core_ms = self._executors.core_ms(totals.started, totals.ended) if totals.started else None
         own_ms = core_ms if is_alone and not self._queries.running() else None
-        found = problems(record.tasks, totals, own_ms, self._config)
+        # Without any core, the executors are unknown, or the driver runs the tasks itself.
+        waited_ms = self._executors.without_cores_ms(totals.started, totals.ended) if core_ms else 0
+        found = problems(record.tasks, totals, own_ms, self._config, waited_ms)
         known = totals.started > 0
-        verb = "took" if record.failure_reason is None else "failed after"
+        reason = record.failure_reason
+        ended = "failed" if reason is None or not is_cancellation(reason) else "was cancelled"
+        verb = "took" if reason is None else f"{ended} after"
         body = f"{capitalized(title)} {verb} "
         body += f"{took(totals.ended - totals.started)}" if known else "an unknown time"
         body += f" with {counted(record.tasks, 'task')}{clause}"

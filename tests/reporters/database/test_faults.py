@@ -135,7 +135,7 @@ def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
 def test_wrong_credentials_are_logged_once_and_events_wait(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Wrong credentials are logged once without the password. After a password change, delivery resumes."""
+    """Wrong credentials are logged once, without user and password. After a password change, delivery resumes."""
     wrong = {**in_postgresql.settings, "password": "letmein#7"}
     in_postgresql.query("DROP ROLE IF EXISTS bob")
     in_postgresql.query("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
@@ -144,11 +144,12 @@ def test_wrong_credentials_are_logged_once_and_events_wait(
         running.put([event(n) for n in range(3)])
         running.await_failures(2)
         assert caplog.text.count("cannot be opened") == 1
-        assert 'password authentication failed for user "bob"' in caplog.text
+        assert "password authentication failed for user" in caplog.text
         in_postgresql.query("ALTER ROLE bob PASSWORD 'letmein#7'")
         running.deliver()
     assert bodies(in_postgresql) == [0, 1, 2]
     assert "letmein" not in caplog.text
+    assert "bob" not in caplog.text
 
 
 def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
@@ -282,7 +283,7 @@ def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
     )
     errors = json.loads(done.stdout)
     assert len(errors) == 3, errors
-    assert all(error.startswith(f"TransientError: sqlite:///{database.path}: OperationalError: d") for error in errors)
+    assert all(error.startswith(f"TransientError: {database.path}: OperationalError: d") for error in errors)
     assert bodies(database) == list(range(40))
 
 
@@ -294,7 +295,7 @@ def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCapture
     running.await_failures()
     assert witness.took(running.stop(within=1)) < 3
     assert running.counters.dropped == {"shutdown": 1}
-    assert f"postgresql+psycopg://ada@127.0.0.1:{port}/events: OperationalError: connection" in caplog.text
+    assert f"postgresql://127.0.0.1:{port}: OperationalError: connection" in caplog.text
     assert "refused" in caplog.text
 
 
@@ -332,7 +333,7 @@ def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
 
 
 def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """A percent-encoded password in the URL works, and errors contain the URL without the password."""
+    """A percent-encoded password in the URL works, and errors contain only scheme and host of the URL."""
     escaped = quote(PASSWORD, safe="")
     url = in_postgresql.server.url(in_postgresql.name).replace("ada@", f"ada:{escaped}@")
     with Running("database", {"url": url, **IMPATIENT}) as running:
@@ -342,7 +343,7 @@ def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, capl
         running.await_failures()
         in_postgresql.server.start()
         running.deliver()
-    assert "postgresql+psycopg://ada:***@127.0.0.1" in caplog.text
+    assert "postgresql://127.0.0.1" in caplog.text
     assert PASSWORD not in caplog.text
     assert escaped not in caplog.text
 

@@ -60,6 +60,10 @@ def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
     written = len(read_events(tmp_path / "events.jsonl"))
     assert (reporter, float(written)) in values(found["spark.events.delivered"].record)
     assert (reporter, 0.0) in values(found["spark.events.breaker"].record)
+    for name in ("failures", "queue.usage", "spool.depth", "oldest.age"):
+        assert reporter in [attributes for attributes, _ in values(found[f"spark.events.{name}"].record)]
+    quantiles = [attributes for attributes, value in values(found["spark.events.latency"].record) if value >= 0]
+    assert {**reporter, "quantile": "0.99"} in quantiles
     one = found["spark.batch.duration"]
     assert plain(one.resource["attributes"])["service.name"] == "shop"
     assert one.scope == {"name": "spark_events", "version": __version__}

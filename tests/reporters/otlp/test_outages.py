@@ -102,7 +102,7 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
             try:
                 assert to.wait_until_settled(20)
                 assert to.counters().failures == 1
-                assert to.hung == 0
+                assert to.tally.hung == 0
             finally:
                 released.set()
         assert receiver.requests == [["1"], ["1"]]

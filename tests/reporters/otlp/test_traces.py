@@ -116,7 +116,7 @@ def test_only_the_refused_span_is_dropped(status: int, caplog: pytest.LogCapture
             running.deliver(events)
             assert (running.counters.delivered, running.counters.dropped) == (20, {"rejected": 1})
         assert len(spans_of([ExportTraceServiceRequest.FromString(request.body) for request in receiver.taken])) == 20
-    assert {record.name for record in caplog.records} == {"spark_events.dispatch.retry_loop"}
+    assert {record.name for record in caplog.records} == {"spark_events.dispatch.health"}
 
 
 @pytest.mark.parametrize("is_json", [False, True])

@@ -119,19 +119,20 @@ def test_installed_jar_has_a_stable_path(jar: Path, tmp_path: Path, capsys: pyte
 
 
 def test_uninstall_names_the_lines_to_remove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`spark-events uninstall` lists everything to remove: settings, listener, jar and package."""
+    """`spark-events uninstall` lists everything to remove: settings without values, listener, jar and package."""
     path = tmp_path / "spark-defaults.conf"
     ours = [
         "spark.extraListeners a.B,io.sparkevents.EventsListener",
         "spark.driver.extraClassPath=/opt/spark-events-shim.jar",
         "spark.jars.packages io.sparkevents:spark-events:0.1.0",
         "  events.reporters audit",
-        "spark.events.reporter.audit.type file",
+        "spark.events.reporter.audit.routing_key s3cret",
     ]
     path.write_text("\n".join(["# spark.events.reporters x", *ours, "spark.eventLog.enabled true"]))
     assert main(["uninstall", "--conf", str(path)]) == 1
     shown = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert shown == [[str(number), line.strip()] for number, line in enumerate(ours, 2)]
+    printed = [*ours[:3], "events.reporters …", "spark.events.reporter.audit.routing_key …"]
+    assert shown == [[str(number), line] for number, line in enumerate(printed, 2)]
     path.write_text("spark.eventLog.enabled true\n")
     assert main(["uninstall", "--conf", str(path)]) == 0
     assert "pip uninstall spark-events" in capsys.readouterr().out

@@ -17,7 +17,7 @@ class Clock:
 
 def breaker(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
     changes: list[BreakerState] = []
-    return Breaker(CONFIG, clock, lambda state, why: changes.append(state)), changes
+    return Breaker(CONFIG, clock, lambda old, state, why: changes.append(state)), changes
 
 
 def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
@@ -86,7 +86,7 @@ def test_open_times_double_up_to_the_limit() -> None:
 def test_the_limit_applies_to_the_initial_time() -> None:
     """If the maximum is shorter than the initial open time, the maximum applies from the first opening."""
     clock = Clock()
-    box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
+    box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda old, state, why: None)
     for _ in range(2):
         box.failed("no")
         assert box.pause() == 10.0

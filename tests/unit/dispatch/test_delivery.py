@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,12 +33,13 @@ from fakes import (
 from misbehaving import NoException, UnprintableError
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.dispatch import retry_loop as retry_loop_module
-from spark_events.dispatch.breaker import Breaker, BreakerConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.breaker_stage import BreakerStage
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.turn import Settlement
 from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
 
@@ -339,14 +339,14 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
     """After an error in the retry loop itself, such as a MemoryError, a new thread continues; no event is dropped."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    pause, defects = Breaker.pause, [MemoryError()]
+    pause, defects = BreakerStage.pause, [MemoryError()]
 
-    def fails_once(breaker: Breaker) -> float:
+    def fails_once(stage: BreakerStage) -> float:
         if reporter.attempts and defects:
             raise defects.pop()
-        return pause(breaker)
+        return pause(stage)
 
-    monkeypatch.setattr(Breaker, "pause", fails_once)
+    monkeypatch.setattr(BreakerStage, "pause", fails_once)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert not defects
@@ -446,7 +446,7 @@ def test_events_of_a_reporter_that_fails_to_open_permanently_are_dropped(start: 
         delivery.put(entries(3, first))
         assert delivery.wait_until_settled(20)
     assert (delivery.counters().delivered, delivery.counters().dropped.get("rejected", 0)) == (0, 6)
-    assert delivery.store.oldest_record() is None
+    assert delivery.store.oldest_seq() is None
     assert reporter.attempts == []
 
 
@@ -479,7 +479,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     delivery.put(entries(4))
     eventually(lambda: reporter.attempts)
     assert stop(delivery, within=0.2) < 10
-    assert delivery.store.oldest_record() is None
+    assert delivery.store.oldest_seq() is None
     assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 4})
     assert "4 events were not delivered before the shutdown timeout and are lost" in caplog.text
 
@@ -567,90 +567,109 @@ def test_the_reporter_s_own_linger_applies_unless_configured(start: Start) -> No
 _WHOLE_TIME = 60.0
 
 
-def end(delivery: Delivery) -> float:
-    """Stop the delivery as during an application's shutdown, and return the duration in seconds."""
-    began = time.monotonic()
+class SlowReporter(FaultyReporter):
+    """Reporter whose calls take a number of seconds of the delivery's clock, in which the test waits for nothing."""
+
+    ahead = 0.0
+    seconds = 0.0
+
+    def clock(self) -> float:
+        return time.monotonic() + self.ahead
+
+    async def report(self, events: Sequence[Event]) -> None:
+        self.ahead += self.seconds
+        await super().report(events)
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """Behavior of a destination around the end of its application, and the expected result.
+
+    Attributes:
+        script: the first steps of the reporter.
+        forever: the steps after the script.
+        attempts: number of attempts before the end.
+        seconds: duration of each call during the end, on the delivery's clock.
+        breaker: number of failures that opens the breaker, for an hour.
+        is_durable: whether the events are on disk.
+        timeout: time limit of a call.
+        retry: pause after a failure.
+        is_dead: whether the destination counts as dead, so that its events are dropped or stay on disk.
+        last: number of attempts during the end; None: any.
+    """
+
+    script: Sequence[Step]
+    forever: Step = ok
+    attempts: int = 4
+    seconds: float = 0.0
+    breaker: int = 1000
+    is_durable: bool = False
+    timeout: float = 20.0
+    retry: float = 0.001
+    is_dead: bool = False
+    last: int | None = None
+
+
+_DEAD = End([], transient, 3, breaker=3, is_dead=True, last=1)
+_HANGS = End([transient] * 2, hang, 3, seconds=2.5, timeout=_WHOLE_TIME, is_dead=True, last=0)
+ENDS = {
+    "dead: one last attempt": _DEAD,
+    "dead, on disk: one last attempt": dataclasses.replace(_DEAD, is_durable=True),
+    "dead and hangs: two seconds": _HANGS,
+    "found dead, then hangs: two seconds": End(
+        [hang, transient, transient], hang, 1, seconds=2.5, timeout=0.05, is_dead=True
+    ),
+    "is back: the whole time": End([transient] * 4, retry=0.1),
+    "asks for pauses: the whole time": End([throttled(0.001)] * 40),
+    "asks for pauses, on disk: the whole time": End([throttled(0.0)] * 10, is_durable=True),
+    "slow: the whole time": End([transient], attempts=1, seconds=2.5, retry=0.1),
+}
+
+
+@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS.keys())
+def test_the_end_of_the_application(case: End) -> None:
+    """A dead destination gets one last attempt or two seconds; any other destination may use all of the time."""
+    reporter, store = SlowReporter(case.script, forever=case.forever), RecordingStore(is_durable=case.is_durable)
+    config = DeliveryConfig(batch_size=1, timeout=case.timeout, retry_initial=case.retry, retry_max=case.retry)
+    breaker = BreakerConfig(failures=case.breaker, open_initial=3600.0)
+    delivery = Delivery(
+        "audit",
+        lambda: reporter,
+        config,
+        100,
+        breaker=breaker,
+        store=lambda wake, tell: store,
+        clock=reporter.clock,
+    )
+    delivery.start()
+    delivery.put(entries(5))
+    eventually(lambda: len(reporter.attempts) >= case.attempts)
+    eventually(lambda: case.breaker == 1000 or delivery.is_paused)
+    before, began = len(reporter.attempts), time.monotonic()
+    reporter.seconds = case.seconds
     dispatcher = Dispatcher([delivery], 10.0)
     dispatcher.begin_drain()
+    # A call that hangs since before the end is not repeated, so the time passes here.
+    reporter.ahead += case.seconds
     dispatcher.drain(began + 0.9 * _WHOLE_TIME)
     dispatcher.stop(began + _WHOLE_TIME)
-    return time.monotonic() - began
-
-
-@pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
-def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
-    """For a dead destination, the stop makes one last attempt at once. All other events are dropped or stay on disk."""
-    reporter, store = FaultyReporter(forever=transient), RecordingStore(is_durable=guarantee == "at-least-once")
-    config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
-    breaker = BreakerConfig(failures=3, open_initial=3600.0)
-    delivery = Delivery("audit", lambda: reporter, config, 100, breaker=breaker, store=lambda wake, tell: store)
-    delivery.start()
-    delivery.put(entries(5))
-    eventually(lambda: delivery.counters().breaker == "open")
-    assert end(delivery) < _WHOLE_TIME / 2
-    assert reporter.attempts == [(0, 1)] * 4
-    assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 5})
+    dropped = {"shutdown": 5} if case.is_dead else {}
+    assert numbers(reporter.events) == ([] if case.is_dead else [0, 1, 2, 3, 4])
+    assert (delivery.counters().dropped, delivery.counters().delivered) == (dropped, 0 if case.is_dead else 5)
+    assert case.last is None or len(reporter.attempts) - before == case.last
+    assert reporter.clock() - began < _WHOLE_TIME / 2
+    # The store has the rest of the time.
     assert store.left > _WHOLE_TIME / 2
-
-
-@pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
-def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
-    """A destination that hangs during shutdown delays it by at most two seconds, even if it failed before."""
-    reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
-    delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
-    delivery.put(entries(3))
-    eventually(lambda: len(reporter.attempts) > len(script))
-    took = end(delivery)
-    assert took < _WHOLE_TIME / 2
-    assert delivery.counters().dropped == {"shutdown": 3}
-
-
-@pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
-def test_a_destination_that_recovers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
-    """A destination that recovers during shutdown may use all of the remaining time, despite its earlier outage."""
-    reporter = FaultyReporter(forever)
-    delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
-    delivery.put(entries(5))
-    eventually(lambda: len(reporter.attempts) >= 4)
-    end(delivery)
-    assert numbers(reporter.events) == [0, 1, 2, 3, 4]
-
-
-def test_a_throttling_destination_with_a_spool_has_the_whole_time() -> None:
-    """With a spool too, a destination that throttles during shutdown may use all of the remaining time."""
-    reporter = FaultyReporter([throttled(0.0)] * 10)
-    config = DeliveryConfig(guarantee="at-least-once", batch_size=1, retry_initial=0.001, retry_max=0.001)
-    make_store = lambda *_: RecordingStore(is_durable=True)  # noqa: E731
-    delivery = Delivery("audit", lambda: reporter, config, 100, breaker=BreakerConfig(failures=100), store=make_store)
-    delivery.start()
-    delivery.put(entries(5))
-    eventually(lambda: len(reporter.attempts) >= 4)
-    end(delivery)
-    assert numbers(reporter.events) == [0, 1, 2, 3, 4]
-
-
-def test_a_slow_destination_has_the_whole_time(start: Start) -> None:
-    """During shutdown, a slow but working destination may use all of the remaining time."""
-    reporter = GatedReporter()
-    delivery = start(reporter, batch_size=1)
-    delivery.put(entries(3))
-    assert reporter.entered.wait(20)
-    opening = threading.Timer(2.5, reporter.gate.set)
-    opening.start()
-    end(delivery)
-    assert numbers(reporter.events) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("later", ["slow", "quick"])
 def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
-    later: str, monkeypatch: pytest.MonkeyPatch
+    later: str,
 ) -> None:
     """A blocking call that succeeds after its timeout counts as delivered, but as a failure for the breaker."""
     naps = [50.0, 50.0] if later == "slow" else [50.0, 0.0]
     changes: list[str] = []
     now = time.monotonic()
-    # This test uses a separate clock, so that it does not measure other delays of the thread.
-    monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
         def report(self, events: Sequence[Event]) -> None:
@@ -661,14 +680,16 @@ def test_a_success_after_the_timeout_counts_as_delivered_and_as_a_failure(
     config = DeliveryConfig(timeout=20.0, batch_size=1, retry_initial=0.001, retry_max=0.002)
     hooks = Hooks(on_breaker=lambda _name, _old, new, _why: changes.append(new.value))
     breaker = BreakerConfig(failures=2, open_initial=60.0)
-    delivery = Delivery("audit", Naps, config, 100, hooks, breaker=breaker)
+    # This test uses a separate clock, so that it does not measure other delays of the thread.
+    delivery = Delivery("audit", Naps, config, 100, hooks, breaker=breaker, clock=lambda: now)
     delivery.start()
     delivery.put(entries(3))
     delivered = 2 if later == "slow" else 3
     eventually(lambda: delivery.counters().delivered == delivered)
     counters = delivery.counters()
     assert (counters.failures, counters.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
-    stop(delivery, 200.0)
+    delivery.request_stop(now + 200.0)
+    delivery.join()
     assert delivery.counters().delivered == 3
     assert changes == (["open", "closed"] if later == "slow" else [])
 
@@ -824,9 +845,9 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
-    worker = delivery._worker
-    assert numbers(delivery.take(worker, 10)) == [0, 1, 2]
-    delivery.ack(worker, "shutdown", 0.1)
+    turn = delivery._workers.current._turn
+    assert numbers(turn.take(10)) == [0, 1, 2]
+    turn.settle(Settlement("shutdown"), 0.1)
     assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
 
 
@@ -849,7 +870,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
     delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().failures)
-    delivery._worker.join(20)
+    delivery._workers.current.join(20)
     assert (delivery.counters().held, delivery.counters().dropped) == (3, {})
     stop(delivery, within=20)
 

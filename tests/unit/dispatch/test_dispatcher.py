@@ -62,7 +62,7 @@ def test_sync_returns_when_all_reporters_have_settled() -> None:
     dispatcher = Dispatcher(deliveries(*reporters), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
-    eventually(lambda: dispatcher.progress().answered == 3)
+    eventually(lambda: dispatcher.progress().answered_seq == 3)
     assert numbers(reporters[0].events) == [1, 2, 3]
     dispatcher.stop(time.monotonic() + 20)
 
@@ -84,16 +84,16 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
-    assert dispatcher.progress().answered == 0
+    assert dispatcher.progress().answered_seq == 0
     ages[late] = timeout + 1
-    eventually(lambda: dispatcher.progress().answered == 1)
+    eventually(lambda: dispatcher.progress().answered_seq == 1)
     dispatcher.dispatch(entries(2, 2), 2)
-    eventually(lambda: dispatcher.progress().answered == 2)
-    assert (dispatcher.progress().completed, numbers(other.events)) == (0, [1, 2])
+    eventually(lambda: dispatcher.progress().answered_seq == 2)
+    assert (dispatcher.progress().settled_seq, numbers(other.events)) == (0, [1, 2])
     assert dispatcher.counters()["r0"].timeouts == 1
     assert dispatcher.counters()["r1"].timeouts == 0
     gated.gate.set()
-    eventually(lambda: dispatcher.progress().completed == 2)
+    eventually(lambda: dispatcher.progress().settled_seq == 2)
     eventually(lambda: not dispatcher._late)
     gated.gate.clear()
     gated.entered.clear()
@@ -101,9 +101,9 @@ def test_sync_skips_a_late_reporter_until_it_has_caught_up(
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
     # The reporter has delivered its backlog, so the dispatcher waits for it again. Now the reporter is late again.
-    assert dispatcher.progress().answered == 2
+    assert dispatcher.progress().answered_seq == 2
     ages[late] = timeout + 1
-    eventually(lambda: dispatcher.progress().answered == 3)
+    eventually(lambda: dispatcher.progress().answered_seq == 3)
     assert dispatcher.counters()["r0"].timeouts == 2
     assert caplog.text.count("reporter r0: did not answer within spark.events.dispatcher.sync.timeout") == 1
     gated.gate.set()
@@ -123,8 +123,8 @@ def test_sync_does_not_wait_for_an_open_breaker() -> None:
     dispatcher = Dispatcher([dead, *deliveries(FaultyReporter())], 3600, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
-    eventually(lambda: dispatcher.progress().answered == 1)
-    assert (dispatcher.progress().completed, dead.counters().timeouts) == (0, 0)
+    eventually(lambda: dispatcher.progress().answered_seq == 1)
+    assert (dispatcher.progress().settled_seq, dead.counters().timeouts) == (0, 0)
     dispatcher.stop(time.monotonic())
 
 
@@ -160,11 +160,11 @@ def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None
     dispatcher = Dispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
-    eventually(lambda: dispatcher.progress().answered == 1)
-    assert (numbers(promised.events), dispatcher.progress().completed) == ([1], 0)
+    eventually(lambda: dispatcher.progress().answered_seq == 1)
+    assert (numbers(promised.events), dispatcher.progress().settled_seq) == ([1], 0)
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
-    assert Dispatcher(deliveries(FaultyReporter()), 3600).progress().answered == 0
+    assert Dispatcher(deliveries(FaultyReporter()), 3600).progress().answered_seq == 0
 
 
 def test_sync_without_events_does_not_wait() -> None:
@@ -172,7 +172,7 @@ def test_sync_without_events_does_not_wait() -> None:
     dispatcher = Dispatcher(deliveries(FaultyReporter()), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch([], 9)
-    assert (dispatcher.progress().completed, dispatcher.progress().answered) == (9, 9)
+    assert (dispatcher.progress().settled_seq, dispatcher.progress().answered_seq) == (9, 9)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -197,16 +197,16 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
     dispatcher = Dispatcher([quick, slow], 20)
-    assert dispatcher.progress().completed == 0
+    assert dispatcher.progress().settled_seq == 0
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 3)
     assert gated.entered.wait(20)
     assert progressed.wait(20)
-    assert dispatcher.progress().completed == 0
+    assert dispatcher.progress().settled_seq == 0
     dispatcher.dispatch(entries(4, 4), 5)
-    assert dispatcher.progress().completed == 0
+    assert dispatcher.progress().settled_seq == 0
     gated.gate.set()
-    eventually(lambda: dispatcher.progress().completed == 5)
+    eventually(lambda: dispatcher.progress().settled_seq == 5)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -215,9 +215,9 @@ def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gate
     dispatcher = Dispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
-    assert dispatcher.progress().completed == 6
+    assert dispatcher.progress().settled_seq == 6
     gated.gate.set()
-    eventually(lambda: dispatcher.progress().completed == 9)
+    eventually(lambda: dispatcher.progress().settled_seq == 9)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -226,7 +226,7 @@ def test_rejected_events_are_complete() -> None:
     dispatcher = Dispatcher(deliveries(FaultyReporter(forever=permanent)), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
-    assert eventually(lambda: dispatcher.progress().completed == 2)
+    assert eventually(lambda: dispatcher.progress().settled_seq == 2)
     dispatcher.stop(time.monotonic() + 20)
 
 

@@ -84,7 +84,7 @@ def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     counters = delivery.counters()
@@ -100,9 +100,9 @@ def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) 
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(2))
     assert first.entered.wait(20)
-    abandoned = delivery._worker
+    abandoned = delivery._workers.current
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
     gate.set()
     eventually(lambda: not abandoned.is_alive)
@@ -142,7 +142,7 @@ class BlockingReplacements:
         for number in range(1, count + 1):
             self.wait_until_blocked(number)
             check_later(self.delivery)
-            assert self.delivery.hung == number
+            assert self.delivery.tally.hung == number
 
     def stop(self) -> None:
         self.delivery.request_stop(time.monotonic())
@@ -156,7 +156,7 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     blocking.wait_until_blocked(5)
     for _ in range(3):
         check_later(blocking.delivery)
-    assert (blocking.delivery.hung, blocking.delivery.counters().held) == (4, 1)
+    assert (blocking.delivery.tally.hung, blocking.delivery.counters().held) == (4, 1)
     blocking.stop()
 
 
@@ -164,13 +164,13 @@ def test_a_returned_thread_does_not_count_towards_the_limit(gate: threading.Even
     """A thread that has returned does not count towards the limit of blocked threads."""
     first = threading.Event()
     blocking = BlockingReplacements(first, gate)
-    returned = blocking.delivery._worker
+    returned = blocking.delivery._workers.current
     blocking.abandon(4)
     blocking.wait_until_blocked(5)
     first.set()
     eventually(lambda: not returned.is_alive)
     check_later(blocking.delivery)
-    assert blocking.delivery.hung == 5
+    assert blocking.delivery.tally.hung == 5
     blocking.stop()
 
 
@@ -211,7 +211,7 @@ def test_a_replacement_during_the_drain_ignores_the_open_breaker(gate: threading
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -257,7 +257,7 @@ def test_a_cancelled_attempt_may_end_slowly() -> None:
         assert reporter.cancelled.acquire(timeout=20)
         # The attempt has begun after `before`, so at this time it has exceeded its timeout by less than half a second.
         delivery.check(before + 0.5)
-        assert delivery.hung == 0
+        assert delivery.tally.hung == 0
         before = time.monotonic()
         reporter.may_end.release()
     assert len(reporter.threads) == 1
@@ -271,11 +271,11 @@ def test_a_busy_thread_is_abandoned_and_replaced() -> None:
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
-    abandoned = delivery._worker
+    abandoned = delivery._workers.current
     delivery.put(entries(3))
     assert spinning.entered.wait(20)
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
     assert abandoned.is_alive
     spinning.released = True
@@ -301,7 +301,7 @@ def test_a_failing_replacement_is_retried(gate: threading.Event, caplog: pytest.
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     message = "cannot create a replacement reporter; holding its events and retrying: OSError: Too many open files"
@@ -347,7 +347,7 @@ def test_a_failed_thread_start_is_logged_once_per_blocked_thread(
         check_later(delivery)
         thread_limit(False)
         check_later(delivery)
-        assert (delivery.hung, caplog.text.count(message)) == (hung, 1)
+        assert (delivery.tally.hung, caplog.text.count(message)) == (hung, 1)
         caplog.clear()
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 5)
@@ -404,7 +404,7 @@ def test_failed_thread_starts_do_not_count_as_failures(
     assert [loop.is_closed() for loop in loops] == [False, True, True]
     thread_limit(False)
     check_later(delivery)
-    assert (delivery.hung, delivery.counters().failures) == (1, 1)
+    assert (delivery.tally.hung, delivery.counters().failures) == (1, 1)
     assert delivery.wait_until_settled(20)
     assert changes == []
     delivery.request_stop(time.monotonic() + 5)
@@ -427,12 +427,12 @@ def test_a_blocking_constructor_delays_only_its_reporter(gate: threading.Event) 
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
     check_later(delivery)
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
     assert connecting.wait(20)
     delivery.begin_drain()
     # The supervision abandons a blocked constructor like a blocked call.
     check_later(delivery)
-    assert delivery.hung == 2
+    assert delivery.tally.hung == 2
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)
@@ -466,7 +466,7 @@ def test_a_replacement_is_constructed_like_the_first_reporter(gate: threading.Ev
     delivery.check(before + 10)
     checked.set()
     assert delivery.wait_until_settled(20)
-    assert (len(made), delivery.hung, delivery.counters().dropped) == (3, 1, {})
+    assert (len(made), delivery.tally.hung, delivery.counters().dropped) == (3, 1, {})
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -487,7 +487,7 @@ def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
         """Delivery whose first blocked call is overdue at the next check."""
 
         def check(self, now: float) -> None:
-            super().check(now + HOUR if blocked.entered.is_set() and not self.hung else now)
+            super().check(now + HOUR if blocked.entered.is_set() and not self.tally.hung else now)
 
     reporters: list[Reporter] = [blocked, taken]
     config = DeliveryConfig(timeout=60.0, retry_initial=0.001)

@@ -147,16 +147,16 @@ def test_a_new_event_is_shed_if_all_other_events_are_in_flight() -> None:
 def test_the_oldest_record_is_known_until_it_is_settled() -> None:
     """A mailbox reports the oldest record whose events are queued or in flight."""
     box = mailbox()
-    assert box.oldest_record() is None
+    assert box.oldest_seq() is None
     box.put(entries("II"))
-    assert box.oldest_record() == 1
+    assert box.oldest_seq() == 1
     box.take(1)
-    assert box.oldest_record() == 1
+    assert box.oldest_seq() == 1
     box.ack()
-    assert box.oldest_record() == 2
+    assert box.oldest_seq() == 2
     box.take(1)
     box.ack()
-    assert box.oldest_record() is None
+    assert box.oldest_seq() is None
 
 
 def test_clearing_counts_the_lost_events() -> None:
@@ -165,7 +165,7 @@ def test_clearing_counts_the_lost_events() -> None:
     box.put(entries("IIIII"))
     box.take(2)
     box.clear("shutdown")
-    assert (box.counts().accepted, box.counts().dropped["shutdown"], box.oldest_record()) == (5, 5, None)
+    assert (box.counts().accepted, box.counts().dropped["shutdown"], box.oldest_seq()) == (5, 5, None)
 
 
 def test_waiting_ends_when_all_events_are_dropped() -> None:

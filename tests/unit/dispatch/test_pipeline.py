@@ -105,7 +105,7 @@ def problems(**settings: str) -> tuple[str, ...]:
 
 
 def reporters(made: Pipeline) -> dict[str, type]:
-    return {delivery.name: type(delivery._worker._make()) for delivery in made.deliveries}
+    return {delivery.name: type(delivery.make()) for delivery in made.deliveries}
 
 
 def test_the_default_is_a_log_reporter() -> None:
@@ -149,9 +149,9 @@ def test_a_type_may_receive_only_some_events(includes: dict[str, str], accepted:
 
 
 def test_an_invalid_default_filter_is_a_problem_of_the_type() -> None:
-    """If ``default_includes`` of a type is invalid, the message names the type's key and the pattern."""
+    """If ``default_includes`` of a type is invalid, the message names the type's key."""
     (problem,) = problems(reporter__mine__type=f"{__name__}:BadDefault", reporter__mine__colour="red")
-    assert problem.startswith("events.reporter.mine.type: cannot be used: default_includes: 'spark stage' is not")
+    assert problem.startswith("events.reporter.mine.type: cannot be used: default_includes: pattern 1 is invalid")
 
 
 def test_a_user_s_reporter_gets_its_config_and_events() -> None:
@@ -159,7 +159,7 @@ def test_a_user_s_reporter_gets_its_config_and_events() -> None:
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
-    eventually(lambda: made.dispatcher.progress().completed == 1)
+    eventually(lambda: made.dispatcher.progress().settled_seq == 1)
     made.dispatcher.stop(time.monotonic() + 20)
     mine = Collecting.made[-1]
     assert mine.config == Collecting.Config(colour="red")
@@ -225,8 +225,8 @@ def test_a_reporter_s_name_is_validated(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
-    message = f"events.reporter.{name}: given {name!r} as a name, expected letters, digits, '-' and '_'"
-    assert problem == message
+    assert problem.startswith("events.reporter.")
+    assert problem.endswith(": invalid name of a reporter, expected letters, digits, '-' and '_'")
 
 
 @pytest.mark.parametrize(
@@ -260,10 +260,10 @@ def test_environment_tags_and_identity() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"tags__9": "x"}, "events.tags.9: given '9' as the name of a tag, expected letters, digits, '_', '.' and '-'"),
+        ({"tags__9": "x"}, "events.tags.9: invalid name of a tag, expected letters, digits, '_', '.' and '-'"),
         ({"tags__team": ""}, "events.tags.team: given an empty value, expected a text"),
         ({"identity": "team"}, "events.identity: given 'team', but events.tags.team is not set; set it, or remove"),
-        ({"alarms__jobs": "("}, "events.alarms.jobs: given '(' (not a regular expression: "),
+        ({"alarms__jobs": "("}, "events.alarms.jobs: given a value that is not shown (not a regular expression: "),
     ],
 )
 def test_mistakes_in_alarms_and_tags(settings: dict[str, str], problem: str) -> None:
@@ -293,7 +293,7 @@ def test_inactive_reporters_are_not_checked() -> None:
             "events.reporter.bad.path: given '${env:NO_SUCH_VARIABLE}' (the sidecar's",
         ),
         ({"path": "/x", "timeout": "soon"}, "events.reporter.bad.timeout: given 'soon', expected"),
-        ({"path": "/x", "pfad": "/y"}, "events.reporter.bad.pfad: unknown key, given '/y'"),
+        ({"path": "/x", "pfad": "/y"}, "events.reporter.bad.pfad: unknown key; set in"),
         ({"path": "/x", "type": "no.such:Class"}, "events.reporter.bad.type: given 'no.such:Class' (no.such cannot be"),
         (
             {"type": f"{__name__}:Broken"},
@@ -343,7 +343,7 @@ def test_an_empty_python_is_the_default(given: str) -> None:
 def test_a_key_of_another_type_is_unknown() -> None:
     """A key of another reporter type, such as ``path`` for the log reporter, is unknown."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
-    assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
+    assert problem.startswith("events.reporter.console.path: unknown key; set in")
 
 
 def test_problems_of_all_parts_are_reported_together() -> None:
@@ -382,7 +382,7 @@ def test_a_guaranteed_reporter_does_not_linger(dispatcher: str, guarantee: str, 
     (delivery,) = pipeline(
         dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
     ).deliveries
-    assert delivery._config.batch_linger == linger
+    assert delivery.config.batch_linger == linger
 
 
 def test_requests_wait_for_more_events_and_appends_do_not() -> None:

@@ -11,12 +11,14 @@ import java.util.Properties;
 import java.util.stream.Collectors;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkException;
 import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskState;
 import org.apache.spark.UnknownReason$;
 import org.apache.spark.executor.ExecutorMetrics;
 import org.apache.spark.executor.TaskMetrics;
+import org.apache.spark.scheduler.JobFailed;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
@@ -230,6 +232,28 @@ final class TotalsTest {
     driver.complete(stage, T);
     driver.end(T);
     is(values(driver.only("application_totals"), "stages", "stages_failed"), "1 1");
+  }
+
+  /** Work that was cancelled has not failed. The messages are those of test_totals.py. */
+  @Test
+  void cancelledWorkIsCountedApart() throws Exception {
+    Driver driver = new Driver(0);
+    String[] messages = {
+      "Job 0 cancelled part of cancelled job group 125ab4aa",
+      "[SPARK_JOB_CANCELLED] Job 0 cancelled The corresponding Thriftserver query has failed. SQLSTATE: XXKDA",
+      "Job aborted due to stage failure: x\nJob 0 cancelled",
+    };
+    for (int i = 0; i < messages.length; i++) {
+      StageInfo stage = driver.submit(i);
+      stage.failureReason_$eq(Option.apply(messages[i]));
+      driver.complete(stage, T);
+      JobFailed failed = new JobFailed(new SparkException(messages[i]));
+      driver.listener.onJobEnd(new SparkListenerJobEnd(i, T, failed));
+    }
+    driver.end(T);
+    JsonNode totals = driver.only("application_totals");
+    is(values(totals, "jobs", "jobs_failed", "jobs_cancelled"), "3 1 2");
+    is(values(totals, "stages", "stages_failed", "stages_cancelled"), "3 1 2");
   }
 
   /** After each interval, totals are recorded at the next end of a stage or job. They include running stages. */

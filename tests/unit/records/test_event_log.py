@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_events.records import types as r
 from spark_events.records.event_log import compression
-from spark_events.records.event_log.files import EventLog, find_logs
+from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.records.event_log.reader import EventLogReader
 from spark_events.records.event_log.records import LogRecord
 
@@ -182,6 +182,25 @@ def test_texts_are_redacted_as_in_the_shim(
     for record in (*reading.of(r.JobStart), *reading.of(r.StageSubmitted)):
         secret = "password=hunter2" if properties.get("spark.redaction.regex") == "nightly" else REDACTED
         assert record.properties == {"spark.job.description": secret, "spark.jobGroup.id": group}
+
+
+def test_descriptions_have_one_limit_as_in_the_shim(path: Path) -> None:
+    """A description, a group and a stage's name contain at most 4,096 characters, as in RecordSizesTest.java."""
+    long = "x" * 1_000_000
+    start = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+    given = {"spark.job.description": long, "spark.jobGroup.id": long}
+    reading = read(
+        path,
+        text(
+            line("SparkListenerApplicationStart", App_Name="a", App_ID="app-1", Timestamp=T, User="u"),
+            {"Event": start, "executionId": 1, "description": long, "details": "", "time": T},
+            line("SparkListenerJobStart", Job_ID=0, Submission_Time=T, Stage_IDs=[], Properties=given),
+        ),
+    )
+    cut = f"{long[:4_096]}\n... [995904 characters cut]"
+    (job,), (execution,) = reading.of(r.JobStart), reading.of(r.SqlExecutionStart)
+    assert job.properties == {"spark.job.description": cut, "spark.jobGroup.id": cut}
+    assert execution.description == cut
 
 
 # --- formats of other versions ------------------------------------------------------------------
@@ -651,6 +670,73 @@ def test_other_logs_next_to_databricks_logs_are_separate(tmp_path: Path) -> None
     assert [log.path.name for log in find_logs(tmp_path)] == [tmp_path.name, "local-1"]
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zip.gz", ".json.gz", "-copy"])
+def test_a_databricks_part_may_have_any_suffix(tmp_path: Path, suffix: str) -> None:
+    names = [f"eventlog-2022-01-18--19-00{suffix}", f"eventlog-2022-01-18--20-00{suffix}", "eventlog"]
+    for name in names:
+        (tmp_path / name).write_bytes(gzip.compress(SOUND.encode()) if name.endswith(".gz") else SOUND.encode())
+    (log,) = find_logs(tmp_path)
+    assert [file.name for file in log.files] == names
+    assert Reading(tmp_path).complaints == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing"),
+    [([0, 1, 2], []), ([0, 2, 3], [1]), ([2], [0, 1]), ([1, 4], [0, 2, 3]), ([], []), ([0, 1, 0, 1], [])],
+)
+def test_missing_databricks_parts_are_reported(tmp_path: Path, numbers: list[int], missing: list[int]) -> None:
+    """Each file of Databricks contains its number; a file without it changes nothing."""
+    for hour, number in enumerate([*numbers, None]):
+        metadata = line("DBCEventLoggingListenerMetadata", Rollover_Number=number, Spark_Version="3.1.2")
+        name = f"eventlog-2022-01-18--1{hour}-00"
+        (tmp_path / name).write_text(SOUND if number is None else text(metadata), encoding="utf-8")
+    assert Reading(tmp_path).complaints == [f"{tmp_path}: part {number} is missing" for number in missing]
+
+
+def test_many_missing_databricks_parts_are_few_notes(path: Path) -> None:
+    complaints = read(path, text(line("DBCEventLoggingListenerMetadata", Rollover_Number=1_000_000_000))).complaints
+    assert len(complaints) == 11
+    assert complaints[-1] == f"{path}: all parts up to 999999999 are missing too"
+
+
+def test_logs_are_found_in_all_folders_below(tmp_path: Path) -> None:
+    """No log is passed over: at any depth, beside other logs, and with parts of several applications in one folder."""
+    parts(tmp_path / "eventlog_v2_local-1", [1, 2])
+    (tmp_path / "eventlog_v2_local-1" / "local-2").write_text(SOUND)
+    deep = tmp_path / "cluster" / "eventlog" / "10_0_0_1"
+    for name in ("4711/eventlog", "4711/eventlog-2022-01-18--19-00.zip.gz", "4712/eventlog", "4711/local-3", "local-4"):
+        (deep / name).parent.mkdir(parents=True, exist_ok=True)
+        (deep / name).write_text(SOUND)
+    for name in ("events_1_local-5", "events_1_local-6.zstd", "events_2_local-6.zstd", "appstatus_local-6.inprogress"):
+        (tmp_path / name).write_text(SOUND)
+    (tmp_path / "cluster" / "loop").symlink_to(tmp_path)
+    found = {str(log.path.relative_to(tmp_path)): len(log.files) for log in find_logs(tmp_path)}
+    where = "cluster/eventlog/10_0_0_1"
+    assert found == {
+        "eventlog_v2_local-1": 2,
+        "eventlog_v2_local-1/local-2": 1,
+        f"{where}/4711": 2,
+        f"{where}/4712/eventlog": 1,
+        f"{where}/4711/local-3": 1,
+        f"{where}/local-4": 1,
+        "eventlog_v2_local-5": 1,
+        "eventlog_v2_local-6": 2,
+    }
+    assert [log.path.name for log in find_logs(tmp_path) if log.in_progress] == ["eventlog_v2_local-6"]
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_an_archive_is_named(tmp_path: Path, is_compressed: bool) -> None:
+    """An archive with the name of a log is named; any other archive, such as a jar, is not a log."""
+    content = b"PK\x03\x04" + bytes(100)
+    for name in ("eventlog-2022-01-18--19-00.zip.gz", "local-1.zip", "driver.jar"):
+        (tmp_path / name).write_bytes(gzip.compress(content) if is_compressed else content)
+    assert [looks_like_a_log(tmp_path / name) for name in ("local-1.zip", "driver.jar")] == [True, False]
+    reading = Reading(tmp_path / "local-1.zip")
+    what = "a zip archive, which is not supported; extract its files first"
+    assert (reading.complaints, reading.reader.damaged) == ([f"{tmp_path}/local-1.zip: {what}"], 1)
+
+
 @pytest.mark.parametrize(
     ("name", "identity"),
     [
@@ -794,3 +880,10 @@ def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
     reading = read(path, text(*lines))
     assert reading.complaints == []
     assert [record.description for record in reading.of(r.SqlExecutionEnd)] == ["collect at x.py:1", None]
+
+
+def test_a_statement_timeout_is_read(path: Path) -> None:
+    """The line is one of Spark 4.3's Thrift server."""
+    kind = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
+    reading = read(path, text(line(kind, id="125ab4aa", finishTime=T)))
+    assert reading.records == [r.StatementTimedOut(at=T, statement_id="125ab4aa", time=T)]

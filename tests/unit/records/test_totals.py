@@ -294,3 +294,26 @@ def test_a_sketch_without_values() -> None:
     assert (sketch.quantile(50), sketch.max) == (0, 0)
     sketch.add(-5)
     assert (sketch.quantile(50), sketch.max) == (0, 0)
+
+
+def test_cancelled_work_is_counted_apart(tmp_path: Path) -> None:
+    """Work that was cancelled has not failed. The messages are those of TotalsTest.java."""
+    messages = (
+        "Job 0 cancelled part of cancelled job group 125ab4aa",
+        "[SPARK_JOB_CANCELLED] Job 0 cancelled The corresponding Thriftserver query has failed. SQLSTATE: XXKDA",
+        "Job aborted due to stage failure: x\nJob 0 cancelled",
+    )
+    lines = []
+    for number, message in enumerate(messages):
+        stage = {"Stage ID": number, "Stage Attempt ID": 0, "Stage Name": "s", "Number of Tasks": 1}
+        stage |= {"Submission Time": T, "Completion Time": T}
+        result = {"Result": "JobFailed", "Exception": {"Message": message, "Stack Trace": []}}
+        lines += [
+            line("StageSubmitted", Stage_Info=stage),
+            line("StageCompleted", Stage_Info={**stage, "Failure Reason": message}),
+            line("JobEnd", Job_ID=number, Completion_Time=T, Job_Result=result),
+        ]
+    *_, totals, _ = read(tmp_path, *lines, line("ApplicationEnd", Timestamp=T))
+    assert isinstance(totals, r.ApplicationTotals)
+    assert (totals.jobs, totals.jobs_failed, totals.jobs_cancelled) == (3, 1, 2)
+    assert (totals.stages, totals.stages_failed, totals.stages_cancelled) == (3, 1, 2)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
@@ -21,12 +21,13 @@ from fakes import (
     hello,
     query_progress,
     query_started,
+    query_terminated,
 )
 
 from spark_events import Event, Reporter, Severity
 from spark_events.records.types import QueryStarted
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession
+from spark_events.sidecar.driver_session import DriverSession, SessionOptions
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"
@@ -41,17 +42,26 @@ class Lines:
         #: Number of reads. A new read means that the session has processed all previous lines.
         self.reads = 0
         self.over = threading.Event()
+        #: Whether :meth:`wake` ends a read.
+        self.wakes = False
+        self._woken = threading.Event()
         self._first = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         first, self._first = self._first, []
         self.reads += 1
-        if not first and self.over.wait(timeout):
-            return [json.dumps(goodbye()).encode()]
-        return first
+        if first:
+            return first
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while time.monotonic() < until and not (self.wakes and self._woken.is_set()):
+            if self.over.wait(0.01 if self.wakes else timeout):
+                return [json.dumps(goodbye()).encode()]
+        self._woken.clear()
+        return []
 
     def wake(self) -> None:
-        """Do nothing, because no test needs to wake the session."""
+        """Make the waiting read return, if the test needs that."""
+        self._woken.set()
 
 
 def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
@@ -66,13 +76,13 @@ def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
     }
     gated, promised, answers = GatedReporter(), FaultyReporter(), []
     lines = Lines(hello(settings), {**application_start(), "seq": 1})
-    session = DriverSession(
+    session = DriverSession.open(
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
-        lambda: False,
-        own={"hanging": lambda: gated, "promised": lambda: promised},
+        lambda _: False,
+        SessionOptions(own={"hanging": lambda: gated, "promised": lambda: promised}),
     )
-    assert session.begin()
+    assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
     try:
@@ -129,13 +139,13 @@ def conversing(
         hello({"events.dispatcher.type": "async-queued", **settings}),
         *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
-    session = DriverSession(
+    session = DriverSession.open(
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
-        lambda: False,
-        own={"own": lambda: reporter},
+        lambda _: False,
+        SessionOptions(own={"own": lambda: reporter}),
     )
-    assert session.begin()
+    assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
     try:
@@ -239,8 +249,10 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     reporter, end = CollectingReporter(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
-    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, own={"own": lambda: reporter})
-    assert session.begin()
+    session = DriverSession.open(
+        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(own={"own": lambda: reporter})
+    )
+    assert session is not None
     session.run()
     assert ("further events of this application are not reported" in caplog.text) is not is_over
     assert "LOST" not in [event.attributes.get("spark.status.new") for event in reporter.events]
@@ -250,8 +262,10 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 def test_numbers_continue_from_the_highest_known_number(previous: int, known: int, first: int) -> None:
     """The number of the first event is the maximum of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
-    session = DriverSession(lines, MessageWriter(lambda line: None), lambda: False, first_sequence=known)
-    assert session.begin()
+    session = DriverSession.open(
+        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(first_sequence=known)
+    )
+    assert session is not None
     assert session.next_sequence == first
     lines.over.set()
     session.run()
@@ -280,3 +294,75 @@ def test_a_large_event_fills_the_smallest_mailbox() -> None:
         eventually(lambda: dropped() >= 2)
         gated.gate.set()
     assert dropped() >= 2
+
+
+def judged(settings: dict[str, str], gated: GatedReporter | None = None) -> list[tuple[str, ...]]:
+    """Return what a reporter has received of a failed query, before the session ends, beside a hanging reporter."""
+    other = CollectingReporter()
+    own: dict[str, Callable[[], Reporter]] = {"other": lambda: other}
+    if gated is not None:
+        own["promised"] = lambda: gated
+    records = [
+        application_start(),
+        query_started(),
+        query_terminated(exception="java.io.IOException: disk full"),
+        query_started(run="r2"),
+        query_progress(1, run="r2"),
+    ]
+    numbered = ({**record, "seq": seq} for seq, record in enumerate(records, 1))
+    lines = Lines(hello({"events.dispatcher.type": "async-queued", **settings}), *numbered)
+    session = DriverSession.open(lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(own=own))
+    assert session is not None
+    running = threading.Thread(target=session.run)
+    running.start()
+    try:
+        eventually(lambda: any(event.name == "BatchCommitEvent" for event in other.events))
+        return [
+            (event.event_id, event.body, event.severity.name, str(event.attributes.get("incident.role")))
+            for event in other.events
+        ]
+    finally:
+        if gated is not None:
+            gated.gate.set()
+        lines.over.set()
+        running.join(20)
+
+
+def test_a_guaranteed_reporter_does_not_change_what_others_receive() -> None:
+    """A guaranteed reporter that hangs changes neither the alarms of another reporter nor when it receives them."""
+    alone = judged({})
+    assert judged({"events.reporter.promised.delivery.guarantee": "guaranteed"}, GatedReporter()) == alone
+    assert "alarm" in {role for *_, role in alone}
+
+
+def test_a_nearly_full_queue_is_reported_to_the_other_reporters() -> None:
+    """Other reporters learn that the queue of a hanging reporter is nearly full, and that it is empty again."""
+    hanging, other = GatedReporter(), CollectingReporter()
+    lines = Lines(
+        hello({"events.dispatcher.queue.size": "10"}),
+        *({**record, "seq": seq} for seq, record in enumerate([application_start(), *map(started, range(9))], 1)),
+    )
+    lines.wakes = True
+    options = SessionOptions(own={"hanging": lambda: hanging, "other": lambda: other})
+    session = DriverSession.open(lines, MessageWriter(lambda line: None), lambda _: False, options)
+    assert session is not None
+    running = threading.Thread(target=session.run)
+    running.start()
+    try:
+        eventually(lambda: statuses(other) == ["nearly-full"])
+        hanging.gate.set()
+        eventually(lambda: statuses(other) == ["nearly-full", "normal"])
+    finally:
+        hanging.gate.set()
+        lines.over.set()
+        running.join(20)
+
+
+def started(number: int) -> dict[str, Any]:
+    return query_started(run=f"r{number}", query=f"q{number}", name=f"n{number}")
+
+
+def statuses(reporter: CollectingReporter) -> list[object]:
+    events = [event for event in reporter.events if event.name == "ReporterQueueEvent"]
+    assert {event.attributes["spark.events.reporter.name"] for event in events} <= {"hanging"}
+    return [event.attributes["spark.status.new"] for event in events]

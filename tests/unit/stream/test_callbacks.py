@@ -164,7 +164,7 @@ def test_a_blocking_plain_callback_loses_only_one_event(dispatcher: Dispatcher) 
     assert delivery.wait_until_settled(20)
     release.set()
     assert called == ["0", "1", "2"]
-    assert delivery.hung == 1
+    assert delivery.tally.hung == 1
 
 
 def test_a_callback_gets_only_selected_events(dispatcher: Dispatcher) -> None:

@@ -107,7 +107,7 @@ def test_settings_in_any_form(key: str) -> None:
         ({"reporters": {"a.b": "log"}}, "reporters: given the name 'a.b', expected a str without dots"),
         ({"reporters": {"a": 3}}, "reporters: given 3 for 'a', expected a type such as 'file'"),
         ({"reporters": 3}, "reporters: given 3, expected a list of reporters, or a dict of reporters by name"),
-        ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None of type NoneType"),
+        ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None, expected"),
         ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, expected a str"),
         ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', expected one of sync, async-queued"),
         (

@@ -111,12 +111,19 @@ def test_both_find_nothing_in_short_jobs(path: Path) -> None:
     [
         pytest.param(40, [*[task(3_000)] * 10, task(40_000)], {"skew"}, {"skew"}, id="skew"),
         pytest.param(20, [task(100)] * 5_001, {"tiny-tasks"}, {"tiny-tasks"}, id="tiny tasks"),
-        pytest.param(20, [task(9_000, read=6 * GIB)], {"one-big-partition"}, {"one-big-partition"}, id="big partition"),
+        pytest.param(
+            20,
+            [task(9_000, read=6 * GIB), *[task(9_000)] * 2],
+            {"one-big-partition"},
+            {"one-big-partition"},
+            id="big partition",
+        ),
         pytest.param(20, [task(9_000)] * 9, set(), set(), id="nothing"),
         # The differences that docs/guides/why-slow.md documents.
         pytest.param(30, [*[task(6_000)] * 10, task(30_000)], set(), {"skew"}, id="a factor of 5"),
         pytest.param(20, [*[task(500)] * 10, task(8_000)], {"skew"}, set(), id="a slowest task below 30 s"),
         pytest.param(5, [task(100)] * 5_001, {"tiny-tasks"}, set(), id="a stage below 10 s"),
+        pytest.param(20, [task(9_000, read=6 * GIB)], {"one-big-partition"}, set(), id="no other partition"),
         pytest.param(20, [task(9_000, written=6 * GIB)], {"one-big-partition"}, set(), id="written data"),
         pytest.param(20, [task(9_000, spilled=200 * MIB)], set(), {"spill"}, id="spill"),
     ],

@@ -19,6 +19,7 @@ DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appSta
 ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "class_scope": "shop", "severity": "FATAL"}}
 SQL_FAILED = {"kind": "sql_execution_end", "at": START, "execution_id": 1, "time": START}
 SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
+TIMED_OUT = {"kind": "statement_timed_out", "statement_id": "a", "time": START}
 STARVED = {
     "kind": "inspection",
     "idle_since": START,
@@ -78,6 +79,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
     records = [
         *application.records[:-1],
         {**SQL_FAILED, "at": application.now},
+        {**TIMED_OUT, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**SUMMED_UP, "at": application.now},
@@ -126,6 +128,7 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         {**ARRIVED, "at": now, "time": now},
         {**STARVED, "at": now, "asked": now},
         {**SQL_FAILED, "at": application.now},
+        {**TIMED_OUT, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**SUMMED_UP, "at": application.now},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import START, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
@@ -129,3 +130,57 @@ def test_commit_of_an_unknown_run_is_reported() -> None:
 def test_repeated_records_make_no_second_event() -> None:
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]
+
+
+TIMEOUT = "java.util.concurrent.TimeoutException: Futures timed out after [120 seconds]\n\tat scala.Await.x(A.scala:1)"
+RAISED = "Job aborted due to stage failure: Task 0 failed: java.lang.ArithmeticException: / by zero"
+IN_USER_CODE = 'Traceback (most recent call last):\n  File "/jobs/a.py", line 3, in f\n    g()\nTimeoutError: no answer'
+
+
+def failed_job() -> list[dict[str, object]]:
+    failure = {"chain": [{"type": "org.apache.spark.SparkException", "message": RAISED}]}
+    return [
+        {"kind": "job_start", "job_id": 3, "time": START + 2, "properties": {"sql.streaming.queryId": "q1"}},
+        {"kind": "job_end", "job_id": 3, "time": START + 3, "failure": failure},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("exception", "is_secondary"),
+    [
+        (TIMEOUT, True),
+        ("java.lang.InterruptedException", True),
+        ("java.util.concurrent.CancellationException: Task was cancelled.", True),
+        ("org.apache.spark.rpc.RpcEndpointNotFoundException: Cannot find endpoint: EpochCoordinator", True),
+        (f"org.apache.spark.SparkException: x\n\tat a.b(C.scala:1)\nCaused by: {TIMEOUT}", True),
+        ("java.lang.IllegalStateException: the checkpoint was deleted", False),
+        (IN_USER_CODE, False),
+    ],
+)
+def test_a_query_that_fails_after_its_job_has_the_cause_of_the_job(exception: str, is_secondary: bool) -> None:
+    """The error of a thread that waited for the failed job is not the cause, but an attribute."""
+    ended = query_terminated(exception=exception)
+    *_, query = translate(query_started(), *failed_job(), ended)
+    (alone,) = (one for one in translate(query_started(), ended) if one.name == "JobFailureEvent")
+    if not is_secondary:
+        assert query.body == alone.body
+        assert "failure.secondary_error" not in query.attributes
+        return
+    assert query.severity is Severity.ERROR
+    assert "/ by zero (job 3 failed; the query then ended with " in query.body
+    assert str(query.attributes["failure.root_cause"]).endswith("/ by zero")
+    assert query.attributes["failure.secondary_error"] == alone.attributes["failure.root_cause"]
+    assert query.event_id == alone.event_id
+
+
+def test_the_cause_of_a_query_is_not_an_earlier_job() -> None:
+    """A job that failed before a commit, in another run or in another query did not end this run."""
+    ended = query_terminated(exception=TIMEOUT)
+    other = [query_started("r0", "q0"), *failed_job()]
+    other[1] = {**other[1], "properties": {"sql.streaming.queryId": "q0"}}
+    for before in (
+        [query_started(), *failed_job(), query_progress()],
+        [query_started("r0"), *failed_job(), query_started()],
+        [*other, query_started()],
+    ):
+        assert "failure.secondary_error" not in translate(*before, ended)[-1].attributes

@@ -262,6 +262,28 @@ def test_a_silent_source_that_holds_back_the_watermark_is_a_warning(policy: str 
     assert len(reported) == 2
 
 
+@pytest.mark.parametrize("returning", [0, 3])
+@pytest.mark.parametrize("jump", [0, 40])
+def test_a_back_dated_event_states_the_numbers_of_its_time(returning: int, jump: int) -> None:
+    """The timeout passes at 21 s, and the batch that shows it begins at 25 s: its rows and event times came later.
+
+    The source that held back the watermark is named, even if this batch contains its first new rows.
+    """
+    query = Query()
+    for second in (0, 5, 10):
+        query.batch(second, second - 11, 5, 5, newest=second, took=1)
+    for second in (15, 20):
+        assert query.batch(second, -1, 5, 0, newest=second, took=1) == []
+    own = about(query.batch(25, -1, 7, returning, newest=25 + jump, took=1, late=2), "query")
+    assert own.observed_ts_millis == NOON + 21_000
+    assert own.body == (
+        "shop: the watermark of query 'clicks' has not moved from 2026-11-21T11:59:59.000Z for 10 s while 10 rows were"
+        " read, held back by source 1 (S1), 21 s behind the newest event"
+    )
+    assert own.attributes["spark.watermark.idle_rows_read"] == 10
+    assert own.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+
+
 def test_under_max_no_source_holds_back_the_watermark() -> None:
     """Under ``max``, the fastest source determines the watermark.
 

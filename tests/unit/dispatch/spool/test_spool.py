@@ -116,7 +116,7 @@ def test_only_the_owner_can_access_files_and_folders(owner: Open, tmp_path: Path
 def test_more_events_than_fit_in_memory_are_delivered_in_order(owner: Open) -> None:
     one = owner(max_size=1 << 20)
     one.write(*range(1_500))
-    assert len(one.spool._ready) <= 64 + 512
+    assert len(one.spool.memory.stored.ready) <= 64 + 512
     assert one.counts().spooled == 1_500
     assert one.deliver(1_500) == list(range(1_500))
 
@@ -125,17 +125,17 @@ def test_fewer_large_events_are_held_in_memory(owner: Open) -> None:
     first = owner(max_size=16 << 20)
     for n in range(300):
         first.write(n, weight=16, text="x" * 20_000)
-    assert len(first.spool._ready) <= 128 + 1
+    assert len(first.spool.memory.stored.ready) <= 128 + 1
     assert first.deliver(300) == list(range(300))
 
 
 def test_an_event_is_safe_once_it_is_on_disk(owner: Open) -> None:
     one = owner()
     one.write(1)
-    assert one.spool.oldest_record() is None
+    assert one.spool.oldest_seq() is None
     gate = Gate(one.disk)
     one.put(2)
-    assert one.spool.oldest_record() == 2
+    assert one.spool.oldest_seq() == 2
     assert not one.spool.wait_until_answered(0)
     gate.open()
     assert one.spool.wait_until_answered(PATIENCE)
@@ -289,7 +289,7 @@ def test_a_suspended_process_is_not_reported_as_a_hanging_disk(owner: Open) -> N
     one.put(1)
     assert gate.entered.wait(PATIENCE)
     one.spool.check()
-    assert not one.spool._hangs
+    assert not one.spool.memory.disk.hangs
     gate.open()
 
 
@@ -411,7 +411,7 @@ def test_a_folder_that_is_deleted_while_the_disk_fails_is_replaced(owner: Open) 
     one.write(1, 2)
     one.disk.writing = one.disk.opening = FAILS
     one.put(3)
-    eventually(lambda: one.spool.files[-1].database is None)
+    eventually(lambda: one.spool.memory.stored.files[-1].database is None)
     _removed(one.file)
     one.disk.writing = one.disk.opening = None
     one.write(4)

@@ -155,11 +155,16 @@ public final class ApplicationEnd {
     // Read the values now, because the outcome of a held end may change when the JVM exits.
     String name = ending.name();
     Integer code = programExitCode;
-    return new Record("application_end", Record.Priority.LIFECYCLE, json -> {
-      Record.write(json, "time", time, "ending", name, "exit_code", sparkExitCode, "program_exit_code", code);
-      Record.write(json, "provisional", isProvisional, "stopped_before", stoppedBefore);
-      Record.write(json, "exit_caller", caller, "shell_error", shellError);
-      Record.write(json, "failure", isByPython ? python.failure : Failures.fields(failure));
-    });
+    return new Record(
+        "application_end",
+        Record.Priority.LIFECYCLE,
+        null,
+        json -> {
+          Record.write(json, "time", time, "ending", name, "exit_code", sparkExitCode, "program_exit_code", code);
+          Record.write(json, "provisional", isProvisional, "stopped_before", stoppedBefore);
+          Record.write(json, "exit_caller", caller, "shell_error", shellError);
+          Record.write(json, "failure", isByPython ? python.failure : Failures.fields(failure));
+        },
+        Text.length(caller, shellError) + (isByPython ? python.failure.toString().length() : Failures.size(failure)));
   }
 }

@@ -71,6 +71,7 @@ public final class ApplicationRecords {
   }
 
   private Record application(String id, String name, String attempt, String user, long time) {
+    String shownCommand = Text.cut(command);
     return new Record(
         "application_start",
         Record.Priority.LIFECYCLE,
@@ -79,10 +80,11 @@ public final class ApplicationRecords {
           Record.write(json, "app_id", id, "app_name", redaction.redact("spark.app.name", name), "attempt_id", attempt);
           Record.write(json, "user", user, "time", time, "host", host);
           Record.write(json, "spark_version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
-          Record.write(json, "command", Text.cut(command), "main_class", mainClass);
+          Record.write(json, "command", shownCommand, "main_class", mainClass);
           Record.write(json, "py_files", pyFiles, "namespaces", namespaces);
           links.write(json);
-        });
+        },
+        Text.length(id, name, attempt, user, shownCommand, mainClass));
   }
 
   /** Returns the record of an orderly JVM shutdown; the record proves that the driver was not killed. */

@@ -21,10 +21,8 @@ public final class ApplicationTotals {
   private final long cpus;
   /** Sums of ended stage attempts, and of tasks that ended after their stage. */
   private final TaskTotals ended = new TaskTotals();
-  private long jobs;
-  private long jobsFailed;
-  private long stageAttempts;
-  private long stagesFailed;
+  private final EndedWork jobs = new EndedWork();
+  private final EndedWork stageAttempts = new EndedWork();
   private long cores;
   private long coreMillis;
   private long coresSince;
@@ -48,9 +46,9 @@ public final class ApplicationTotals {
     knowsExecutors = true;
   }
 
-  public void jobEnded(boolean failed) {
-    jobs++;
-    jobsFailed += failed ? 1 : 0;
+  /** @param failure message of the job's exception; null if the job succeeded */
+  public void jobEnded(String failure) {
+    jobs.add(failure);
   }
 
   /**
@@ -58,11 +56,11 @@ public final class ApplicationTotals {
    *
    * @param tasks null if the attempt is unknown: it began before the listener was added, or Spark repeats the
    *     completion of a barrier stage
+   * @param failure reason of the failure; null if the attempt succeeded
    */
-  void stageEnded(TaskTotals tasks, boolean failed) {
+  void stageEnded(TaskTotals tasks, String failure) {
     if (tasks != null) {
-      stageAttempts++;
-      stagesFailed += failed ? 1 : 0;
+      stageAttempts.add(failure);
       ended.addAll(tasks);
     }
   }
@@ -123,8 +121,10 @@ public final class ApplicationTotals {
       open += attempt.tasks.openMillis(time);
     }
     Map<String, Object> sums = all.sums();
-    long[] counts = {jobs, jobsFailed, stageAttempts, stagesFailed, cores};
     long available = knowsExecutors ? coreMillis(time) : 0;
+    long[] counts = {jobs.all, jobs.failed, jobs.cancelled, stageAttempts.all, stageAttempts.failed};
+    long stagesCancelled = stageAttempts.cancelled;
+    long coresNow = available > 0 ? cores : 0;
     long spent = (all.taskMillis() + open) * cpus;
     // If Spark dropped the end of a task, the task counts as running.
     long busy = available > 0 ? Math.min(spent, available) : spent;
@@ -134,8 +134,9 @@ public final class ApplicationTotals {
     Record.Priority priority = isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
     return new Record("application_totals", priority, json -> {
       Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);
-      Record.write(json, "stages", counts[2], "stages_failed", counts[3], "totals", sums);
-      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", available == 0 ? 0 : counts[4]);
+      Record.write(json, "jobs_cancelled", counts[2], "stages", counts[3], "stages_failed", counts[4]);
+      Record.write(json, "stages_cancelled", stagesCancelled, "totals", sums);
+      Record.write(json, "busy_ms", busy, "core_ms", available, "cores_now", coresNow);
       Record.write(json, "peak_driver_heap_bytes", driver[0], "peak_executor_heap_bytes", executors[0]);
       Record.write(json, "peak_driver_offheap_bytes", driver[1], "peak_executor_offheap_bytes", executors[1]);
       Record.write(json, "peak_driver_python_bytes", driver[2], "peak_executor_python_bytes", executors[2]);

@@ -38,6 +38,22 @@ public final class Failures {
     return fields;
   }
 
+  /**
+   * Estimates the size of the fields in bytes: each message occurs twice, in the chain and in the stack trace, and both
+   * are cut. Returns 0 for null.
+   */
+  public static int size(Throwable failure) {
+    int size = 0;
+    int links = 0;
+    Throwable link = failure;
+    while (link != null && links++ < DEEPEST) {
+      size += Math.min(Text.LIMIT, Text.length(asked(link::getMessage, Failures::instead)));
+      Throwable cause = asked(link::getCause, wrong -> null);
+      link = cause == link ? null : cause;
+    }
+    return size + Math.min(Text.LIMIT, size);
+  }
+
   /** {@code getErrorClass} is deprecated, but Spark 3.5 lacks the new name. */
   @SuppressWarnings("deprecation")
   private static Map<String, String> link(Throwable link) {

@@ -62,6 +62,7 @@ public final class Inspection extends BusEvent {
         json -> {
           Record.write(json, "asked", asked, "overdue", overdue, "queries", queries, "jobs", jobs);
           work.writeTo(json);
-        });
+        },
+        Text.length(overdue, String.valueOf(queries)));
   }
 }

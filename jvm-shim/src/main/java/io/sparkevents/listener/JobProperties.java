@@ -32,12 +32,12 @@ public final class JobProperties {
     this.redaction = redaction;
   }
 
-  /** Returns the raw values in the order of the keys; the writer thread redacts them later. */
+  /** Returns the beginnings of the raw values in the order of the keys; the writer thread redacts them later. */
   public static String[] select(Properties all) {
     String[] selected = new String[KEYS.length];
     if (all != null) {
       for (int i = 0; i < KEYS.length; i++) {
-        selected[i] = all.getProperty(KEYS[i]);
+        selected[i] = Text.beginning(all.getProperty(KEYS[i]));
       }
     }
     return selected;
@@ -50,7 +50,7 @@ public final class JobProperties {
       if (selected[i] != null) {
         if (!selected[i].equals(last[i])) {
           last[i] = selected[i];
-          lastWritten[i] = Text.cut(redaction.redact(KEYS[i], selected[i]));
+          lastWritten[i] = redaction.redact(KEYS[i], selected[i]);
         }
         redacted.put(KEYS[i], lastWritten[i]);
       }

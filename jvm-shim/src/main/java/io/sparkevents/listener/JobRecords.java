@@ -26,6 +26,8 @@ public final class JobRecords {
   private static final int LIMIT = 2_000;
   /** Maximum number of stage ids in the start record of a job. */
   private static final int MOST_STAGES = 1_000;
+  /** Size of a stage id in the start record. */
+  private static final int STAGE_BYTES = 6;
 
   private static final class Batch {
     final Subject subject = new Subject();
@@ -63,7 +65,8 @@ public final class JobRecords {
         json -> {
           Record.write(json, "job_id", job, "time", time, "properties", properties.redacted(selected));
           Record.write(json, "stages", stages);
-        });
+        },
+        Text.length(selected) + STAGE_BYTES * stages.length);
   }
 
   /**
@@ -98,7 +101,8 @@ public final class JobRecords {
             Record.write(json, "failure", Failures.fields(failure));
             Links.writeUi(json);
           }
-        });
+        },
+        Failures.size(failure));
   }
 
   /**
@@ -135,7 +139,8 @@ public final class JobRecords {
               "batch_started",
               Record.Priority.ROUTINE,
               Record.Change.keep(batch.subject, Record.Rank.WORK),
-              json -> Record.write(json, "properties", properties.redacted(selected))));
+              json -> Record.write(json, "properties", properties.redacted(selected)),
+              Text.length(selected)));
     }
   }
 

@@ -105,7 +105,7 @@ public class RecordingListener extends SparkListener {
     run(() -> {
       Throwable failure = JobRecords.failure(event);
       jobs.jobEnded(jobs.endRecord(event, failure), failure != null);
-      totals.jobEnded(failure != null);
+      totals.jobEnded(failure == null ? null : Failures.describe(failure));
       hand(totals.recordIfDue(event.time()));
     });
   }
@@ -177,6 +177,10 @@ public class RecordingListener extends SparkListener {
     if (!event.getClass().getName().startsWith("org.apache.spark.sql.")) {
       // Do not use the next classes, because a driver with only Spark core cannot load them.
       return null;
+    }
+    Record timeout = Cancellation.ofTimeout(event);
+    if (timeout != null) {
+      return timeout;
     }
     Record execution = sql.of(event);
     return execution == null ? streams.of(event) : execution;

@@ -110,10 +110,15 @@ public final class RunningWork {
     }
     long time = event.time();
     String reason = Text.cut(event.reason());
-    return new Record("executor_removed", Record.Priority.ROUTINE, json -> {
-      Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
-      Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
-    });
+    return new Record(
+        "executor_removed",
+        Record.Priority.ROUTINE,
+        null,
+        json -> {
+          Record.write(json, "executor_id", id, "time", time, "reason", reason, "host", host);
+          Record.write(json, "tasks", lost.size(), "stages", new TreeSet<>(lost));
+        },
+        Text.length(reason));
   }
 
   /**

@@ -35,10 +35,12 @@ public final class SqlRecords {
   private static final class Execution {
     final long root;
     final String description;
+    final boolean isMicroBatch;
 
     Execution(long root, String description) {
       this.root = root;
-      this.description = description;
+      this.description = Text.beginning(description);
+      isMicroBatch = description != null && description.contains(RUN) && description.contains(BATCH);
     }
   }
 
@@ -66,11 +68,12 @@ public final class SqlRecords {
     Execution outermost = running.get(root);
     // Use the description of the outermost execution, which describes the micro-batch or the program's statement and
     // also applies to nested executions.
-    String description = outermost == null ? event.description() : outermost.description;
-    running.put(event.executionId(), new Execution(root, description));
-    if (description != null && description.contains(RUN) && description.contains(BATCH)) {
+    Execution started = outermost == null ? new Execution(root, event.description()) : outermost;
+    running.put(event.executionId(), started);
+    if (started.isMicroBatch) {
       return null;
     }
+    String description = started.description;
     long id = event.executionId();
     long time = event.time();
     String plan = event.physicalPlanDescription().length() > LONGEST_PLAN ? "" : event.physicalPlanDescription();
@@ -82,11 +85,11 @@ public final class SqlRecords {
           Record.write(json, "execution_id", id, "root_id", root, "time", time);
           Record.write(json, "description", redact(description), "plan", namesOf(plan));
         },
-        2 * plan.length());
+        Text.length(description, plan));
   }
 
   private String redact(String description) {
-    return Text.cut(redaction.redact("spark.job.description", description));
+    return redaction.redact("spark.job.description", description);
   }
 
   /**
@@ -124,6 +127,7 @@ public final class SqlRecords {
       return null;
     }
     failedLast = error != null;
+    String shownError = Text.cut(error);
     return new Record(
         "sql_execution_end",
         Record.Priority.LIFECYCLE,
@@ -131,8 +135,8 @@ public final class SqlRecords {
         null,
         json -> {
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);
-          Record.write(json, "description", redact(known.description), "error", Text.cut(error));
+          Record.write(json, "description", redact(known.description), "error", shownError);
         },
-        error == null ? 0 : 2 * error.length());
+        Text.length(known.description, shownError));
   }
 }

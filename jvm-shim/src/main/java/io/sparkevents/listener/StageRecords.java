@@ -42,7 +42,7 @@ public final class StageRecords {
     // Capture values instead of the StageInfo, which references the stage's details and accumulators.
     int id = stage.stageId();
     int number = stage.attemptNumber();
-    String name = stage.name();
+    String name = Text.beginning(stage.name());
     int tasks = stage.numTasks();
     long time = time(stage.submissionTime());
     String[] selected = JobProperties.select(event.properties());
@@ -55,7 +55,8 @@ public final class StageRecords {
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "properties", properties.redacted(selected));
-        });
+        },
+        Text.length(name) + Text.length(selected));
   }
 
   public void taskStarted(SparkListenerTaskStart event) {
@@ -96,16 +97,17 @@ public final class StageRecords {
     StageInfo stage = event.stageInfo();
     int id = stage.stageId();
     int number = stage.attemptNumber();
-    String name = stage.name();
+    String name = Text.beginning(stage.name());
     int tasks = stage.numTasks();
     long time = time(stage.completionTime());
     String reason = ApplicationRecords.orNull(stage.failureReason());
+    String shownReason = Text.cut(reason);
     StageAttempt attempt = stages.completed(id, number, time);
     boolean hasEvidence = attempt != null && reason != null;
     int failed = attempt == null ? 0 : attempt.tasks.failed();
     TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
     long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
-    totals.stageEnded(tasksEnded, reason != null);
+    totals.stageEnded(tasksEnded, reason);
     String trace = hasEvidence ? attempt.failures.trace(reason) : null;
     String executor = hasEvidence ? attempt.failures.lostExecutor() : null;
     String host = hasEvidence ? attempt.failures.lostHost() : null;
@@ -116,10 +118,11 @@ public final class StageRecords {
         json -> {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
-          Record.write(json, "failure_reason", Text.cut(reason), "task_failure", trace);
+          Record.write(json, "failure_reason", shownReason, "task_failure", trace);
           Record.write(json, "lost_executor", executor, "lost_host", host);
           Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
-        });
+        },
+        Text.length(name, shownReason, trace, executor, host));
   }
 
   /** Returns a time from Spark; the current time if Spark reports none. */

@@ -8,6 +8,7 @@ import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.Map;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.SourceProgress;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent;
@@ -54,7 +55,8 @@ public final class StreamingRecords {
         "query_started",
         Record.Priority.LIFECYCLE,
         Record.Change.keep(subject(runId), Record.Rank.RUN),
-        json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp));
+        json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp),
+        Text.length(id, runId, name, timestamp));
   }
 
   private Record progress(StreamingQueryProgress progress) {
@@ -72,19 +74,24 @@ public final class StreamingRecords {
 
   /**
    * Estimates the size of a progress report in bytes. The estimate contains the texts that may be large: an offset of a
-   * source with thousands of partitions can have 100 KB.
+   * source with thousands of partitions can have 100 KB, and a metric that the program observes has any size.
    */
   private static int sizeOf(StreamingQueryProgress progress) {
-    int size = 0;
+    int size = Text.length(progress.name(), progress.sink().description());
     for (SourceProgress source : progress.sources()) {
-      size += length(source.description());
-      size += length(source.startOffset()) + length(source.endOffset()) + length(source.latestOffset());
+      size += Text.length(source.description(), source.startOffset(), source.endOffset(), source.latestOffset());
+      for (Map.Entry<String, String> metric : source.metrics().entrySet()) {
+        size += Text.length(metric.getKey(), metric.getValue());
+      }
+    }
+    for (Map.Entry<String, Row> observed : progress.observedMetrics().entrySet()) {
+      size += observed.getKey().length();
+      Row row = observed.getValue();
+      for (int i = 0; i < row.length(); i++) {
+        size += row.get(i) instanceof String ? row.getString(i).length() : 0;
+      }
     }
     return size;
-  }
-
-  private static int length(String text) {
-    return text == null ? 0 : text.length();
   }
 
   private static Record idle(QueryIdleEvent event) {
@@ -97,18 +104,19 @@ public final class StreamingRecords {
   private Record terminated(QueryTerminatedEvent event) {
     Subject run = subject(event.runId().toString());
     runs.remove(event.runId().toString());
+    String exception = Text.cut(ApplicationRecords.orNull(event.exception()));
+    String errorClass = ApplicationRecords.orNull(event.errorClassOnException());
     return new Record(
         "query_terminated",
         Record.Priority.LIFECYCLE,
         Record.Change.keep(run, Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
-          Record.write(json, "exception", Text.cut(ApplicationRecords.orNull(event.exception())));
-          Record.write(json, "error_class", ApplicationRecords.orNull(event.errorClassOnException()));
+          Record.write(json, "exception", exception, "error_class", errorClass);
           if (event.exception().isDefined()) {
             Links.writeUi(json);
           }
         },
-        length(ApplicationRecords.orNull(event.exception())));
+        Text.length(exception, errorClass));
   }
 }

@@ -26,12 +26,15 @@ public final class Metrics {
 
   private static void register(MetricRegistry registry, String prefix, Statistics.Reporter reporter) {
     add(registry, prefix + "latency", () -> reporter.level("latency_ms"));
+    add(registry, prefix + "latency.p50", () -> reporter.level("latency_p50_ms"));
+    add(registry, prefix + "latency.p99", () -> reporter.level("latency_p99_ms"));
+    add(registry, prefix + "queue.currentUsage", () -> reporter.level("queue_usage"));
     add(registry, prefix + "breakerState", reporter::breakerState);
     add(registry, prefix + "failureCount", () -> reporter.count("failures"));
     add(registry, prefix + "droppedCount", () -> reporter.count("dropped"));
     add(registry, prefix + "deliveredCount", () -> reporter.count("delivered"));
-    add(registry, prefix + "spoolDepth", () -> (long) reporter.level("spooled"));
-    add(registry, prefix + "oldestUndeliveredAge", () -> (long) reporter.level("oldest_age_ms"));
+    add(registry, prefix + "spool.depth", () -> (long) reporter.level("spooled"));
+    add(registry, prefix + "oldest.age", () -> (long) reporter.level("oldest_age_ms"));
   }
 
   private static <T> void add(MetricRegistry registry, String name, Gauge<T> gauge) {

@@ -9,10 +9,10 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.sharing import Sharing
 from spark_events.enrichment.engine.statistics import EngineCounts
 
-__all__ = ["Settlement"]
+__all__ = ["RowAnswers"]
 
 
-class Settlement:
+class RowAnswers:
     """Store answers in their batches.
 
     Args:
