@@ -15,6 +15,7 @@ __all__ = [
     "PermanentError",
     "ProtocolError",
     "ReporterProcessError",
+    "RowError",
     "SessionError",
     "SparkEventsError",
     "StreamStoppedError",
@@ -56,6 +57,10 @@ class InvalidChoiceError(SparkEventsError, ValueError):
 
 class InvalidPlanError(SparkEventsError, ValueError):
     """Invalid enrichment; the message contains the argument, the value and the allowed values."""
+
+
+class RowError(SparkEventsError):
+    """The failure of one row, as the cause of an :class:`EnrichmentError`."""
 
 
 class EnrichmentError(SparkEventsError):

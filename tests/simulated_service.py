@@ -24,8 +24,9 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.ledger import Ledger, leased
-from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.process import LruCache
+from spark_events.enrichment.engine.run import Signals
 from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 

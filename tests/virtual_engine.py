@@ -18,7 +18,8 @@ from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.ledger import JobLimits, Ledger, leased
 from spark_events.enrichment.engine.order import Ordered, Unordered
-from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.pool import Pool
+from spark_events.enrichment.engine.run import Signals
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
 

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from spark_events import Budget, Limits, OnFailure, enrich_batch
+from spark_events import Budget, Limits, OnFailure, Retry, enrich_batch
 
 FIELDS = {"topic": {"enum": ["billing", "outage", "other"]}, "urgent": {"type": "boolean"}}
 SCHEMA = {"type": "object", "properties": FIELDS, "required": [*FIELDS], "additionalProperties": False}
@@ -25,5 +25,6 @@ def enriched(df, base_url, api_key, model, tokens_per_minute):
         output="topic string, urgent boolean, tokens long",
         resource=lambda: openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0),  # the engine retries
         limits=Limits(budget=budget, timeout=60, total_timeout=600),
+        retry=Retry(on_invalid=True),  # an answer that is not valid JSON is asked again
         on_failure=OnFailure("dead_letter", max_ratio=0.1),
     )

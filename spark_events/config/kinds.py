@@ -1,13 +1,14 @@
-"""Types of setting values: each parses a string, and describes the allowed values."""
+"""Types of values: each parses the text of a setting, checks an argument, and describes the allowed values."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -18,6 +19,10 @@ class Kind(Generic[T]):
 
     Messages quote a value only if ``harmless`` matches all of it (see :mod:`spark_events.config.quoting`). A
     ``confidential`` value is also removed from every text of a library, however short it is.
+
+    Attributes:
+        holds: returns whether a Python object is an allowed value; kinds that only settings use accept none.
+        argument: description of the allowed Python objects if it differs from ``allowed``.
     """
 
     allowed: str
@@ -25,6 +30,20 @@ class Kind(Generic[T]):
     format: Callable[[T], str] = str
     confidential: bool = False
     harmless: re.Pattern[str] | None = None
+    holds: Callable[[Any], bool] = lambda _: False
+    argument: str = ""
+
+    def or_else(self, other: str, is_other: Callable[[Any], bool]) -> Kind[T]:
+        """Return the kind of arguments that are of this kind, or are other values."""
+        return dataclasses.replace(
+            self,
+            holds=lambda value: is_other(value) or self.holds(value),
+            argument=f"{self.argument or self.allowed}, {other}",
+        )
+
+    def or_none(self) -> Kind[T]:
+        """Return the kind of arguments that are of this kind, or None."""
+        return self.or_else("or None", lambda value: value is None)
 
 
 class SafeReasonError(ValueError):
@@ -42,19 +61,42 @@ CLASSES = re.compile(r"(?:[A-Za-z][A-Za-z_-]{0,19}|[A-Za-z_][\w.]*:[A-Za-z_]\w*|
 NAMES = re.compile(r"[\w, -]+")
 
 
-def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def integer(at_least: int, at_most: int | None = 2**31 - 1) -> Kind[int]:
+    """Integer within inclusive limits; None: no upper limit."""
+    most = math.inf if at_most is None else at_most
+
+    def holds(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and at_least <= value <= most
+
     def parse(text: str) -> int:
         value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
-        if value is None or not at_least <= value <= at_most:
+        if value is None or not holds(value):
             raise ValueError
         return value
 
-    return parse
+    limits = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+    return Kind(f"a whole number {limits}", parse, harmless=WORDS, holds=holds)
 
 
-def integer(at_least: int, at_most: int = 2**31 - 1) -> Kind[int]:
-    """Integer within inclusive limits."""
-    return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most), harmless=WORDS)
+def number(
+    allowed: str, *, above: float = -math.inf, at_least: float = -math.inf, at_most: float = math.inf
+) -> Kind[float]:
+    """Finite number within limits; ``allowed`` describes it."""
+
+    def holds(value: object) -> bool:
+        return _is_number(value) and above < value and at_least <= value <= at_most  # type: ignore[operator]
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not holds(value):
+            raise ValueError
+        return value
+
+    return Kind(allowed, parse, harmless=WORDS, holds=holds)
 
 
 def _boolean(text: str) -> bool:
@@ -65,7 +107,14 @@ def _boolean(text: str) -> bool:
 
 
 #: ``true`` or ``false``, in upper or lower case.
-boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower(), harmless=WORDS)
+boolean: Kind[bool] = Kind(
+    "true or false",
+    _boolean,
+    lambda value: str(value).lower(),
+    harmless=WORDS,
+    holds=lambda value: isinstance(value, bool),
+    argument="True or False",
+)
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 #: Longest duration: a hundred years, in seconds. A wait of about three hundred years would raise an error.
@@ -106,7 +155,7 @@ def _text(value: str) -> str:
 
 def text(allowed: str = "a non-empty string", harmless: re.Pattern[str] | None = None) -> Kind[str]:
     """Non-empty string; ``allowed`` describes it, and messages quote only values that ``harmless`` matches."""
-    return Kind(allowed, _text, harmless=harmless)
+    return Kind(allowed, _text, harmless=harmless, holds=lambda value: isinstance(value, str) and bool(value))
 
 
 def path(allowed: str) -> Kind[str]:
@@ -134,7 +183,13 @@ def choice(*allowed: str) -> Kind[str]:
             raise ValueError
         return value
 
-    return Kind(f"one of {', '.join(allowed)}", parse, harmless=WORDS)
+    return Kind(
+        f"one of {', '.join(allowed)}",
+        parse,
+        harmless=WORDS,
+        holds=lambda value: isinstance(value, str) and value in allowed,
+        argument=", ".join(map(repr, allowed)),
+    )
 
 
 def is_name(value: str) -> bool:

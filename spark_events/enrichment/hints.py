@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable
-from typing import Any
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.signature import bare
+from spark_events.enrichment.signature import names_in
 
 __all__ = ["different", "hint", "hints"]
 
 #: Errors raised by a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
+#: Parts of the messages of asyncio when code starts an event loop inside a running one.
+_NESTED_LOOP = ("event loop is already running", "from a running event loop", "while another loop is running")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
@@ -29,11 +29,18 @@ def different(plan: Plan, failures: Iterable[RowFailure]) -> list[str]:
 def hint(plan: Plan, failure: RowFailure) -> str:
     """Return the likely cause of a failure and its remedy, or ""."""
     of_none = failure.type in ("AttributeError", "TypeError") and "'NoneType' object" in failure.message
-    if of_none and plan.resource is None and "resource" in _names(plan.fn):
+    if of_none and plan.resource is None and "resource" in names_in(plan.fn):
         return "ctx.resource is None without the argument resource: give resource=…"
+    if failure.type == "RuntimeError" and any(text in failure.message for text in _NESTED_LOOP):
+        return "fn already runs in an event loop: await the coroutine, without run_until_complete or asyncio.run"
     is_misfit = failure.type == "OutputError"
+    if failure.type.endswith("JSONDecodeError") and "loads" in names_in(plan.fn):
+        # The function decodes a text within the answer, such as that of a language model.
+        if plan.retry is None or not plan.retry.on_invalid:
+            return "the text in the answer is not valid JSON: give Retry(on_invalid=True) to ask again"
+        return ""
     if failure.type in _MISREAD or (is_misfit and "a mapping without" in failure.message):
-        called = _names(plan.fn) | _names(plan.resource)
+        called = names_in(plan.fn) | names_in(plan.resource)
         if "json" in called and "raise_for_status" not in called:
             return "the service may have answered with an error status: call raise_for_status() before json()"
     if is_misfit and plan.batch_size is None and failure.message.startswith("the function returned list,"):
@@ -41,17 +48,3 @@ def hint(plan: Plan, failure: RowFailure) -> str:
     if plan.batch_size is not None and failure.message.startswith("fn must return a list"):
         return "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
     return ""
-
-
-def _names(fn: Any) -> set[str]:
-    """Return the names that a function uses, including those of the functions inside it."""
-    names: set[str] = set()
-    left = [getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)] if fn is not None else []
-    while left:
-        code = left.pop()
-        if code is not None:
-            # In bytecode, the names of keyword arguments are constants.
-            texts = (part for one in code.co_consts for part in (one if isinstance(one, tuple) else (one,)))
-            names.update(code.co_names, (text for text in texts if isinstance(text, str)))
-            left += [one for one in code.co_consts if isinstance(one, types.CodeType)]
-    return names

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
-from spark_events.enrichment.checks import columns_of, whole
+from spark_events.config import integer
+from spark_events.enrichment.checks import check, columns_of
 from spark_events.enrichment.settings import Action, Auto, Budget, Cache, CircuitBreaker, Retry
 from spark_events.enrichment.signature import check_function, check_resource, takes_context
 from spark_events.errors import InvalidPlanError
@@ -21,6 +22,8 @@ _LEAST_INITIAL = 8
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """Options of one enrichment, made from the arguments of the public functions.
+
+    It has many fields, because it carries every argument of ``enrich`` to the workers.
 
     The classes in :mod:`spark_events.enrichment.settings` document and check most values.
 
@@ -67,7 +70,7 @@ class Plan:
         object.__setattr__(self, "key", columns_of("key", self.key))
         object.__setattr__(self, "coalesce_by", columns_of("Cache.by", self.coalesce_by))
         if self.batch_size is not None:
-            whole("batch_size", self.batch_size, 1)
+            check("batch_size", self.batch_size, integer(1, None))
         if self.key is not None and self.batch_size is not None:
             # Otherwise one call would contain several rows with the same key, or the rows of one call would wait for
             # rows of another call.

@@ -8,7 +8,8 @@ import importlib.util
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from spark_events.enrichment.checks import text
+from spark_events.config import text
+from spark_events.enrichment.checks import check
 from spark_events.errors import MissingExtraError
 
 __all__ = ["RedisCache"]
@@ -36,7 +37,7 @@ class RedisCache:
     prefix: str = "spark-events:"
 
     def __post_init__(self) -> None:
-        text("RedisCache.url", self.url, "an address such as 'redis://cache.internal:6379/0'")
+        check("RedisCache.url", self.url, text("an address such as 'redis://cache.internal:6379/0'"))
         if importlib.util.find_spec("redis") is None:
             raise MissingExtraError(_MISSING)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
-from spark_events.enrichment.checks import columns_of, flag, instance, one_of, ratio, refuse, seconds, text, whole
+from spark_events.config import boolean, choice, integer, number, text
+from spark_events.enrichment.checks import SECONDS, SECONDS_OR_ZERO, check, columns_of, instance, refuse
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
@@ -25,10 +27,20 @@ A_co = TypeVar("A_co", bound=Action, covariant=True)
 #: Places where a settled result can be stored.
 Storage = Literal["local", "replicated", "reliable"]
 
-_TIMEOUT = 30.0
-_IN_FLIGHT = 20
+
+class _Seconds(float):
+    """Default that adapts to other values; a value of the caller, even an equal one, does not."""
+
+
+class _Number(int):
+    """Like :class:`_Seconds`, for whole numbers."""
+
+
+_TIMEOUT = _Seconds(30)
+_IN_FLIGHT = _Number(20)
 _MOST_IN_FLIGHT = 100_000
 _MOST_ENTRIES = 100_000
+_RATIO = number("a ratio from 0 to 1, or None", at_least=0, at_most=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,8 +59,8 @@ class Retry:
         on: exception types to retry, or a function that receives the exception and returns whether to retry. Default:
             temporary errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function that receives the call's result and returns whether to retry.
-        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
-            model.
+        on_invalid: whether to retry an answer that does not fit ``output`` or is not valid JSON, such as a wrong answer
+            from a language model.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
             by the worker process for that time. While the destination answers other calls, a 5xx pauses only its row.
 
@@ -66,17 +78,17 @@ class Retry:
     honor_retry_after: bool = True
 
     def __post_init__(self) -> None:
-        whole("Retry.attempts", self.attempts, 1)
-        seconds("Retry.initial", self.initial, zero=True)
-        seconds("Retry.max", self.max, zero=True)
-        seconds("Retry.jitter", self.jitter, zero=True)
+        check("Retry.attempts", self.attempts, integer(1, None))
+        check("Retry.initial", self.initial, SECONDS_OR_ZERO)
+        check("Retry.max", self.max, SECONDS_OR_ZERO)
+        check("Retry.jitter", self.jitter, SECONDS_OR_ZERO)
         if self.max < self.initial:
             refuse("Retry.max", self.max, f"at least Retry.initial, which is {self.initial!r}")
         object.__setattr__(self, "on", _exceptions(self.on))
         if self.on_result is not None and not callable(self.on_result):
             refuse("Retry.on_result", self.on_result, "a function of the result")
-        flag("Retry.on_invalid", self.on_invalid)
-        flag("Retry.honor_retry_after", self.honor_retry_after)
+        check("Retry.on_invalid", self.on_invalid, boolean)
+        check("Retry.honor_retry_after", self.honor_retry_after, boolean)
         if self.attempts == 1:
             for name, unused in (("on", None), ("on_result", None), ("on_invalid", False)):
                 if (given := getattr(self, name)) != unused:
@@ -107,8 +119,8 @@ class CircuitBreaker:
     give_up_after: float = 5.0
 
     def __post_init__(self) -> None:
-        whole("CircuitBreaker.failures", self.failures, 1)
-        seconds("CircuitBreaker.give_up_after", self.give_up_after, zero=True)
+        check("CircuitBreaker.failures", self.failures, integer(1, None))
+        check("CircuitBreaker.give_up_after", self.give_up_after, SECONDS_OR_ZERO)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,10 +146,10 @@ class Buffer:
     ordered: bool = True
 
     def __post_init__(self) -> None:
-        whole("Buffer.rows", self.rows, 1)
-        whole("Buffer.bytes", self.bytes, 1)
-        one_of("Buffer.storage", self.storage, get_args(Storage))
-        flag("Buffer.ordered", self.ordered)
+        check("Buffer.rows", self.rows, integer(1, None))
+        check("Buffer.bytes", self.bytes, integer(1, None))
+        check("Buffer.storage", self.storage, choice(*get_args(Storage)))
+        check("Buffer.ordered", self.ordered, boolean)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,11 +175,16 @@ class Auto:
     initial: int = _IN_FLIGHT
 
     def __post_init__(self) -> None:
-        whole("Auto.max", self.max, 1, _MOST_IN_FLIGHT)
-        whole("Auto.min", self.min, 1, self.max)
-        if self.initial == _IN_FLIGHT:
-            object.__setattr__(self, "initial", min(max(self.initial, self.min), self.max))
-        whole("Auto.initial", self.initial, self.min, self.max)
+        check("Auto.max", self.max, integer(1, _MOST_IN_FLIGHT))
+        check("Auto.min", self.min, integer(1, self.max))
+        if isinstance(self.initial, _Number):
+            object.__setattr__(self, "initial", min(max(int(self.initial), self.min), self.max))
+        check("Auto.initial", self.initial, integer(self.min, self.max))
+
+
+_CALLS_IN_FLIGHT = integer(1, _MOST_IN_FLIGHT).or_else(
+    "'auto', or an Auto", lambda value: value == "auto" or isinstance(value, Auto)
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,7 +201,11 @@ class Rate:
     requests_per_second: float
 
     def __post_init__(self) -> None:
-        seconds("Rate.requests_per_second", self.requests_per_second, what="a number of attempts per second above 0")
+        check(
+            "Rate.requests_per_second",
+            self.requests_per_second,
+            number("a number of attempts per second above 0", above=0),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,12 +234,12 @@ class Budget:
     price_per_1000: float | None = None
 
     def __post_init__(self) -> None:
-        seconds("Budget.per_minute", self.per_minute, what="a number above 0")
+        check("Budget.per_minute", self.per_minute, number("a number above 0", above=0))
         if not callable(self.cost):
             refuse("Budget.cost", self.cost, "a function of the row that returns a number")
         if self.usage is not None and not callable(self.usage):
             refuse("Budget.usage", self.usage, "a function of the answer that returns a number, or None")
-        seconds("Budget.price_per_1000", self.price_per_1000, none=True, zero=True, what="a number, 0 or more")
+        check("Budget.price_per_1000", self.price_per_1000, number("a number, 0 or more", at_least=0).or_none())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -260,22 +281,22 @@ class Limits:
     driver_channel: bool = True
 
     def __post_init__(self) -> None:
-        if self.max_in_flight != "auto" and not isinstance(self.max_in_flight, Auto):
-            whole("Limits.max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT, or_else="'auto', or an Auto")
-        seconds("Limits.timeout", self.timeout, none=True)
-        seconds("Limits.total_timeout", self.total_timeout, none=True)
-        if self.timeout is not None and self.total_timeout is not None and self.timeout > self.total_timeout:
-            if self.timeout != _TIMEOUT:
-                refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
-            object.__setattr__(self, "timeout", self.total_timeout)
+        check("Limits.max_in_flight", self.max_in_flight, _CALLS_IN_FLIGHT)
+        check("Limits.timeout", self.timeout, SECONDS.or_none())
+        check("Limits.total_timeout", self.total_timeout, SECONDS.or_none())
+        total = math.inf if self.total_timeout is None else self.total_timeout
+        if isinstance(self.timeout, _Seconds):
+            object.__setattr__(self, "timeout", min(float(self.timeout), total))
+        elif self.timeout is not None and self.timeout > total:
+            refuse("Limits.timeout", self.timeout, f"at most total_timeout, which is {self.total_timeout!r}")
         if self.max_in_flight_job is not None:
-            whole("Limits.max_in_flight_job", self.max_in_flight_job, 1)
+            check("Limits.max_in_flight_job", self.max_in_flight_job, integer(1, None))
         if not isinstance(self.rate_limit, Rate):
             what = "a Rate, or a number of attempts per second above 0"
-            seconds("Limits.rate_limit", self.rate_limit, none=True, what=what)
+            check("Limits.rate_limit", self.rate_limit, number(what, above=0).or_none())
         instance("Limits.budget", self.budget, Budget)
         if self.concurrent_tasks is not None:
-            whole("Limits.concurrent_tasks", self.concurrent_tasks, 1)
+            check("Limits.concurrent_tasks", self.concurrent_tasks, integer(1, None))
             if self.rate_limit is None and self.budget is None and self.max_in_flight_job is None:
                 refuse(
                     "Limits.concurrent_tasks",
@@ -284,7 +305,7 @@ class Limits:
                 )
         instance("Limits.circuit_breaker", self.circuit_breaker, CircuitBreaker)
         instance("Limits.buffer", self.buffer, Buffer, none=False)
-        flag("Limits.driver_channel", self.driver_channel)
+        check("Limits.driver_channel", self.driver_channel, boolean)
 
     @property
     def requests_per_second(self) -> float | None:
@@ -344,12 +365,12 @@ class Cache:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", columns_of("Cache.by", self.by))
-        whole("Cache.max_entries", self.max_entries, 1)
-        seconds("Cache.ttl", self.ttl, zero=True)
+        check("Cache.max_entries", self.max_entries, integer(1, None))
+        check("Cache.ttl", self.ttl, SECONDS_OR_ZERO)
         if not self.ttl and self.by is None:
             refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
-        text("Cache.version", self.version, "a non-empty string, such as '1'")
-        seconds("Cache.timeout", self.timeout)
+        check("Cache.version", self.version, text("a non-empty string, such as '1'"))
+        check("Cache.timeout", self.timeout, SECONDS)
         if not self.ttl and self.max_entries != _MOST_ENTRIES:
             refuse("Cache.max_entries", self.max_entries, "the default with Cache.ttl=0, which keeps no answers")
         if self.store is None:
@@ -409,12 +430,12 @@ class OnFailure(Generic[A_co]):
     max_ratio: float | None = None
 
     def __post_init__(self) -> None:
-        one_of("OnFailure.action", self.action, get_args(Action))
-        text("OnFailure.column", self.column, "a non-empty column name")
+        check("OnFailure.action", self.action, choice(*get_args(Action)))
+        check("OnFailure.column", self.column, text("a non-empty column name"))
         if self.column != "failure" and self.action not in ("column", "dead_letter"):
             refuse("OnFailure.column", self.column, f"only with 'column' or 'dead_letter', not with {self.action!r}")
         if self.max_ratio is not None:
-            ratio("OnFailure.max_ratio", self.max_ratio)
+            check("OnFailure.max_ratio", self.max_ratio, _RATIO)
             if self.action == "fail":
                 refuse("OnFailure.max_ratio", self.max_ratio, "None with 'fail', where one failed row fails the batch")
 
@@ -428,7 +449,10 @@ class Replay:
             so that its replay makes only the missing calls. None: a repeated batch repeats all its calls.
         version: part of the key of stored answers. The code of ``fn`` is not part of the key: if a code change affects
             the answers, change the version; otherwise a replay uses the answers of the earlier code.
-        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: all.
+        name: the enrichment's own name, part of ``ctx.idempotency_key`` and of the key of stored answers. Two
+            enrichments of one batch need different names. None: the module and name of ``fn``.
+        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key`` and stored answers. None: the
+            ``input_cols``; without these, all columns.
         query: a name that stays the same across restarts; required whenever ``batch_id`` is required.
         batch_id: the number that ``foreachBatch`` passed; another number counts as the next batch, and releases the
             earlier results of this call of ``foreachBatch``. Spark reports this number, except with Connect and in
@@ -441,6 +465,7 @@ class Replay:
 
     store: str | os.PathLike[str] | None = None
     version: str = "1"
+    name: str | None = None
     idempotency_cols: str | Sequence[str] | None = None
     query: str | None = None
     batch_id: int | None = None
@@ -448,15 +473,17 @@ class Replay:
     def __post_init__(self) -> None:
         if self.store is not None:
             store = os.fspath(self.store) if isinstance(self.store, os.PathLike) else self.store
-            text("Replay.store", store, "the path or URI of a directory that all executors can reach")
-        text("Replay.version", self.version, "a non-empty string, such as '1'")
+            check("Replay.store", store, text("the path or URI of a directory that all executors can reach"))
+        check("Replay.version", self.version, text("a non-empty string, such as '1'"))
         if self.store is None and self.version != "1":
             refuse("Replay.version", self.version, "'1' without Replay.store, to which it applies")
         object.__setattr__(self, "idempotency_cols", columns_of("Replay.idempotency_cols", self.idempotency_cols))
+        if self.name is not None:
+            check("Replay.name", self.name, text("a name that stays the same across restarts"))
         if self.query is not None:
-            text("Replay.query", self.query, "a name that stays the same across restarts")
+            check("Replay.query", self.query, text("a name that stays the same across restarts"))
         if self.batch_id is not None:
-            whole("Replay.batch_id", self.batch_id, 0)
+            check("Replay.batch_id", self.batch_id, integer(0, None))
 
 
 def _exceptions(given: object) -> object:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_name", "takes_context"]
+__all__ = ["bare", "check_function", "check_resource", "name_of", "names_in", "qualified_name", "takes_context"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
@@ -35,6 +36,20 @@ def qualified_name(fn: Callable[..., Any]) -> str:
     return f"{getattr(inner, '__module__', None) or ''}.{name}"
 
 
+def names_in(fn: Any) -> set[str]:
+    """Return the names that a function uses, including those of the functions inside it."""
+    names: set[str] = set()
+    left = [getattr(getattr(bare(fn), "__wrapped__", bare(fn)), "__code__", None)] if fn is not None else []
+    while left:
+        code = left.pop()
+        if code is not None:
+            # In bytecode, the names of keyword arguments are constants.
+            texts = (part for one in code.co_consts for part in (one if isinstance(one, tuple) else (one,)))
+            names.update(code.co_names, (text for text in texts if isinstance(text, str)))
+            left += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return names
+
+
 def check_function(fn: Any, *, bulk: bool = False) -> None:
     """Check that ``fn`` is an ``async def`` that accepts a row and, optionally, a context.
 
@@ -49,12 +64,20 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
     if not callable(fn):
         raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; expected {wanted}")
+    if inspect.isclass(fn):
+        raise InvalidPlanError(
+            f"fn is the class {fn.__qualname__}, not a function: pass an object of it that has an async __call__, such "
+            f"as {fn.__name__}(…), or one of its async methods; expected {wanted}"
+        )
     inner = bare(fn)
     if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
     if not inspect.iscoroutinefunction(inner):
         which = "has a decorator that is" if hasattr(inner, "__wrapped__") else "is"
-        raise InvalidPlanError(f"{name_of(fn)} {which} not async; expected {wanted}")
+        raise InvalidPlanError(
+            f"{name_of(fn)} {which} not async; expected {wanted}. Call blocking code with "
+            "await asyncio.to_thread(function, row)"
+        )
     if _hides_context(fn) or not (_accepts(fn, 1) or _accepts(fn, 2)):
         raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; expected {wanted}")
     first, answer = _annotations(fn)

@@ -289,6 +289,8 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the task attempts that ended; times in milliseconds.
 
+    It has many fields, because it is one record of the shim.
+
     ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task.
     ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
     cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
@@ -352,6 +354,8 @@ class StageTotals(TaskTotals, frozen=True, kw_only=True):
 
 class ApplicationTotals(_Line, frozen=True, kw_only=True):
     """Cumulative totals of the application.
+
+    It has many fields, because it is one record of the shim.
 
     The shim sends the totals every ``events.summary.interval``, and when the application ends (``final``). Because the
     shim computes the totals, a restart of the sidecar does not reset them. They include micro-batches, although the

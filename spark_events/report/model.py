@@ -49,6 +49,8 @@ class Link:
 class ProblemCard:
     """What is wrong now, as a card.
 
+    It has many fields, because it is one card of the report's JSON document.
+
     Attributes:
         id: identifies the card in the page's address, the same in every report.
         kind: ``failure``, ``ended``, ``silent``, ``crash-loop``, ``overdue`` or ``breaker``.
@@ -246,6 +248,8 @@ class EnrichmentNumbers:
 class SubjectReport:
     """Numbers of one application or query in the period.
 
+    It has many fields, because it is one row of the report's JSON document.
+
     Attributes:
         key: identifies the application or query in the report.
         kind: ``application`` or ``query``.
@@ -397,6 +401,8 @@ class Drawing:
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventReport:
     """A report.
+
+    It has many fields, because it is the JSON document of a whole report.
 
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.

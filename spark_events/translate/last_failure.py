@@ -66,6 +66,7 @@ class LastFailure:
         # The newest job and SQL execution at the time of the failure.
         self._job = self._execution = -1
         self.is_new = False
+        self._is_loaded = False
 
     def take_memory(self) -> str:
         """Return the failure as a string, for the next sidecar."""
@@ -79,15 +80,17 @@ class LastFailure:
     def load_memory(self, memory: str) -> None:
         """Load the failure that the preceding sidecar knew."""
         known = msgspec.json.decode(memory, type=_Memory) if memory else _Memory()
+        self._is_loaded = bool(memory)
         self.standing, self._job, self._execution = known.failure, known.job, known.execution
         self.started(known.job, known.execution)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Run the block without a change of the failure that stands."""
+        """Run the block; keep the failure that stands, if it is that of a memory, which is newer."""
         before = self.standing, self._job, self._execution, self.is_new
         yield
-        self.standing, self._job, self._execution, self.is_new = before
+        if self._is_loaded:
+            self.standing, self._job, self._execution, self.is_new = before
 
     def started(self, job: int | None = None, execution: int | None = None) -> None:
         """Note that a job, a SQL execution, or a job of a SQL execution has started."""

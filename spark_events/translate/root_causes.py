@@ -169,7 +169,8 @@ def _python_root(errors: list[PythonError], code: UserCode) -> Cause | None:
     if not errors:
         return None
     index = len(errors) - 1
-    while errors[index].link == "cause":
+    # A cause without a traceback only summarises the exception that follows, such as an EnrichmentError.
+    while errors[index].link == "cause" and errors[index - 1].frames:
         index -= 1
     root = errors[index]
     frames = [frame for error in errors for frame in error.frames]

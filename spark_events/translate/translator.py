@@ -290,7 +290,6 @@ class Translator:
             return
         if isinstance(record, ApplicationStart):
             self._executors.forget_number()
-        # The memory of the preceding sidecar is newer than these records.
         with self._last_failure.unchanged():
             for draft in self._drafts(record):
                 self._incidents.of(draft, {**self._application.scope_variables, **draft.attributes})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import decimal
+import gc
 import itertools
 import re
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import pydantic
 import pytest
 from enrich_service import EnrichService, rule
+from py4j.clientserver import JavaClient
 from pyspark.sql import DataFrame, Row, SparkSession, functions, types
 from spark.enriching import GIVES_UP, ONCE, first, lookup, opener
 from spark.harness import spark_version, wait_for
@@ -642,3 +644,30 @@ def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, 
     made = [enrich_batch(spark.range(3), lookup, replay=replay, **common) for replay in ids]
     assert [df.count() for df in made] == [3, 3]
     assert called(service) == dict.fromkeys("012", 2)
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_small_batch_makes_few_calls_of_the_jvm(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """A batch makes at most 150 calls of the JVM, including those that release objects."""
+    sent: list[str] = []
+    send = JavaClient.send_command
+
+    def counted(client: Any, command: str, *arguments: Any, **options: Any) -> Any:
+        sent.append(command)
+        return send(client, command, *arguments, **options)
+
+    async def answer(row: Any) -> dict[str, Any]:
+        return {"answer": row.id}
+
+    def run() -> None:
+        made = enrich_batch(spark.range(0, rows, 1, 2), answer, output="answer long")
+        made.write.format("noop").mode("overwrite").save()
+
+    run()
+    gc.collect()
+    monkeypatch.setattr(JavaClient, "send_command", counted)
+    run()
+    gc.collect()
+    assert 0 < len(sent) <= 150

@@ -29,6 +29,8 @@ from spark_events import (
     enrich_batch,
 )
 
+COLUMN = "__spark_events_enrichment"
+
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SECRET = "hunter2"
@@ -61,6 +63,8 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
     ("fn", "arguments", "message"),
     [
         (not_async, {}, "not_async .* is not async"),
+        (fine, {"input_cols": ["idd"]}, "input_cols contains 'idd', which does not exist; allowed: id, twice"),
+        (fine, {"output": f"{COLUMN} long"}, f"output has a column '{COLUMN}', and '{COLUMN}' is a name that spark-"),
         (three, {}, "three .* takes .*expected async def fn"),
         (fine, {"output": "id long"}, "output has a column 'id', and the DataFrame has a column 'id'"),
         (fine, {"output": "X long, x long"}, "output has a column 'x', and output has a column 'X'"),
@@ -93,9 +97,9 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"key": "nope"}, "key contains 'nope'"),
         (fine, {"cache": Cache(by="nope")}, "Cache.by contains 'nope'"),
         (fine, {"key": Key("id", order_by=[])}, "Key.order_by is empty"),
-        (fine, {"max_in_flight": 3}, r"enrich_batch\(\) has no argument 'max_in_flight'; allowed: df, fn, output"),
+        (fine, {"max_in_flight": 3}, r"enrich_batch\(\) has no argument 'max_in_flight'; write limits=Limits"),
         (fine, {"limits": 3}, "limits is 3; allowed: a Limits"),
-        (fine, {"retry": 3}, "retry is 3; allowed: a Retry, or None"),
+        (fine, {"retry": 3}, r"retry is 3; allowed: a Retry, such as Retry\(attempts=3\), or None"),
         (fine, {"limits": RELIABLE}, "call spark.sparkContext.setCheckpointDir"),
         (fine, {"replay": Replay(store="/tmp/x")}, "outside of a stream, pass Replay.query and batch_id"),
         *(
@@ -285,3 +289,64 @@ def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixtu
 
 async def enough(row: Any) -> dict[str, Any]:
     return {"x": 1}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("id as __Spark_events_enrichment", "a column '__Spark_events_enrichment', a name that spark-events uses"),
+        ("array() as a", "'a.element', the type of array.* without elements .void., which Arrow does not support"),
+        ("map() as m", r"'m.(key|value)', the type of array.* without elements .void., which Arrow does not support"),
+        ("struct(array() as a) as s", "'s.a.element', the type of array"),
+    ],
+)
+def test_columns_that_cannot_be_carried(df: DataFrame, column: str, message: str) -> None:
+    with pytest.raises(InvalidPlanError, match=message):
+        enrich_batch(df.selectExpr("id", column), fine, output="x long")
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4", reason="variants exist since Spark 4")
+def test_a_function_does_not_receive_variants(df: DataFrame) -> None:
+    """A function would receive undecoded bytes; a variant that it does not receive passes unchanged."""
+    variants = df.selectExpr("id", "parse_json('[1]') as v")
+    with pytest.raises(InvalidPlanError, match="receive 'v', a variant, as undecoded bytes: convert it with to_json"):
+        enrich_batch(variants, fine, output="x long")
+    carried = enrich_batch(variants, fine, output="x long", input_cols="id")
+    assert [row[0] for row in carried.selectExpr("to_json(v)").distinct().collect()] == ["[1]"]
+
+
+def test_a_pair_taken_for_a_dataframe(df: DataFrame) -> None:
+    """Code that forgets the dead letters is told about the pair; the pair is a plain tuple otherwise."""
+    both: Any = enrich_batch(df, fine, output="x long", on_failure="dead_letter")
+    with pytest.raises(AttributeError, match="no attribute 'write' together: write enriched, dead = enrich_batch"):
+        both.write.save()
+    enriched, dead = both
+    assert (enriched.count(), dead.count()) == (10, 0)
+
+
+def test_frequent_blocking_calls_are_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
+    """Many short calls that block the loop cause one warning, which names the line, with a remedy."""
+
+    async def sleeps(row: Any) -> dict[str, Any]:
+        time.sleep(0.1)  # noqa: ASYNC251
+        return {"x": 1}
+
+    enrich_batch(df.sparkSession.range(0, 60, 1, 1), sleeps, output="x long")
+    texts = [record.getMessage() for record in caplog.records]
+    (message,) = [text for text in texts if "blocks the event loop most of the time" in text]
+    assert re.search(r"test_enrich_input.py:\d+ in .*sleeps blocks", message)
+    assert "asyncio.to_thread" in message
+
+
+def test_an_event_loop_inside_the_function(df: DataFrame) -> None:
+    """A function that starts an event loop of its own gets a hint."""
+
+    async def nested(row: Any) -> Any:
+        waiting = fine(row)
+        try:
+            return asyncio.get_running_loop().run_until_complete(waiting)
+        finally:
+            waiting.close()
+
+    with pytest.raises(EnrichmentError, match=r"already running.*Hint: fn already runs in an event loop: await"):
+        enrich_batch(df, nested, output="x long", retry=None)

@@ -19,6 +19,7 @@ from spark_events.config import (
     duration,
     integer,
     names,
+    number,
     option,
     options,
     text,
@@ -254,3 +255,32 @@ def test_options_are_listed_in_declaration_order() -> None:
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING
     assert declared[2].doc == "How long."
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed", "refused"),
+    [
+        (integer(1, 3), [1, 3], [0, 4, True, 2.0, "2", None]),
+        (integer(1, None), [1, 10**30], [0]),
+        (number("above 0", above=0), [0.5, 3], [0, -1, True, float("nan"), float("inf"), "1"]),
+        (number("a ratio", at_least=0, at_most=1), [0, 1.0], [-0.1, 1.1]),
+        (number("above 0", above=0).or_none(), [None, 1], [0]),
+        (boolean, [True, False], [0, "true", None]),
+        (text(), ["a"], ["", 3]),
+        (choice("a", "b"), ["a"], ["c", ["a"], None]),
+        (choice("a").or_else("or 7", lambda value: value == 7), ["a", 7], ["b", 8]),
+        (names, [], ["a", ("a",)]),
+    ],
+)
+def test_kinds_check_arguments(kind: Any, allowed: list[Any], refused: list[Any]) -> None:
+    """The kinds of settings also check Python arguments, so that both have the same limits."""
+    assert [value for value in allowed if not kind.holds(value)] == []
+    assert [value for value in refused if kind.holds(value)] == []
+
+
+@pytest.mark.parametrize("value", ["0", "nan", "inf", "x", ""])
+def test_numbers_are_parsed_within_their_limits(value: str) -> None:
+    kind = number("above 0", above=0)
+    assert kind.parse("1.5") == 1.5
+    with pytest.raises(ValueError, match=r"^(could not convert.*)?$"):
+        kind.parse(value)

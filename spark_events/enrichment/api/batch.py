@@ -7,10 +7,11 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
+from spark_events.enrichment.driver.batch_names import names
 from spark_events.enrichment.driver.checkpoint import settle
 from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
@@ -24,10 +25,10 @@ from spark_events.enrichment.driver.replay import (
     warn_of_other_definitions,
 )
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post, warn_of_failures
-from spark_events.enrichment.driver.warnings import warn_of_split, warn_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_equal_names, warn_of_split, warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.settings import Limits, Replay
-from spark_events.enrichment.signature import name_of, qualified_name
+from spark_events.enrichment.signature import name_of
 from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
 from spark_events.errors import InvalidPlanError
@@ -35,10 +36,24 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["run"]
+__all__ = ["WithDeadLetters", "run"]
 
 _LOG = logging.getLogger(__name__)
 _MAX_PROBLEMS_LOGGED = 10
+
+
+class WithDeadLetters(tuple["DataFrame", "DataFrame"]):
+    """The enriched rows and the dead letters; code that takes the pair for a DataFrame gets an explanation."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"enrich_batch with on_failure='dead_letter' returns two DataFrames, which have no attribute {name!r} "
+            "together: write enriched, dead = enrich_batch(…)"
+        )
 
 
 def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -> tuple[DataFrame, DataFrame | None]:
@@ -57,6 +72,8 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
     replay = _store(request, batch, repeated.store, repeated.version)
     warn_of_storage(df, storage)
     held.begin(df, batch)
+    if names.is_taken(batch, request.name, request.definition.answers):
+        warn_of_equal_names(df, request.name)
     if replay is not None:
         clear_older(replay)
         check_definition(replay, batch, request.definition.answers)
@@ -86,18 +103,18 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
 
 
 def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-    from pyspark.sql import functions
-
-    failure = functions.col(COLUMN).getField("failure")
+    # Strings, because building the same expressions from columns takes ten times as many calls of the JVM.
     own = [quoted(name) for name in request.df.columns]
     answers = [quoted(name) for name in request.output.names]
+    failure = f"{COLUMN}.failure"
+    named = f"{failure} as {quoted(request.failure_column)}"
     how = request.plan.on_failure
     if how == "column":
-        return settled.select(*own, *answers, failure.alias(request.failure_column)), None
+        return settled.selectExpr(*own, *answers, named), None
     if how == "dead_letter":
-        dead = settled.where(failure.isNotNull()).select(*own, failure.alias(request.failure_column))
-        return settled.where(failure.isNull()).select(*own, *answers), dead
-    return settled.select(*own, *answers), None
+        dead = settled.where(f"{failure} is not null").selectExpr(*own, named)
+        return settled.where(f"{failure} is null").selectExpr(*own, *answers), dead
+    return settled.selectExpr(*own, *answers), None
 
 
 def _store(
@@ -114,7 +131,7 @@ def _store(
     plan, schema = request.plan, request.df.schema
     columns = [typed(schema, names) for names in (request.input_cols, plan.coalesce_by or (), request.identity)]
     return ReplayStore(
-        root, batch.query, batch.batch, qualified_name(plan.fn), version, request.output.serialised(), repr(columns)
+        root, batch.query, batch.batch, request.name, version, request.output.serialised(), repr(columns)
     )
 
 

@@ -60,7 +60,7 @@ def enrich(
             :class:`OnFailure`.
         cache: answers that equal rows share, or a store such as a :class:`.RedisCache`; None: the function is called
             for every row.
-        replay: identity of rows; only ``Replay.idempotency_cols`` applies here.
+        replay: identity of rows; only ``Replay.name`` and ``Replay.idempotency_cols`` apply here.
 
     Raises:
         InvalidPlanError: when an argument or a combination of arguments is invalid.
@@ -74,7 +74,8 @@ def enrich(
         raise InvalidPlanError("on_failure='dead_letter' returns a second DataFrame: use enrich_batch, or 'column'")
     of_a_batch = {
         "OnFailure.max_ratio": failures.max_ratio is not None,
-        "Replay.store, version, query and batch_id": replay != Replay(idempotency_cols=replay.idempotency_cols),
+        "Replay.store, version, query and batch_id": replay
+        != Replay(name=replay.name, idempotency_cols=replay.idempotency_cols),
         "Limits.driver_channel": not limits.driver_channel,
         "Buffer.storage": limits.buffer.storage != Buffer().storage,
     }
@@ -175,7 +176,7 @@ def enrich_batch(
         MissingExtraError: when pyarrow or pandas is not installed.
     """
     check_libraries()
-    from spark_events.enrichment.api.batch import run
+    from spark_events.enrichment.api.batch import WithDeadLetters, run
     from spark_events.enrichment.api.request import Request
     from spark_events.enrichment.driver.checkpoint import check_storage
     from spark_events.enrichment.driver.micro_batch import is_connect, micro_batch
@@ -191,4 +192,4 @@ def enrich_batch(
     leases = limits.driver_channel and not is_connect(df)
     request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay, leases=leases)
     enriched, dead = run(request, batch, limits, replay)
-    return enriched if dead is None else (enriched, dead)
+    return enriched if dead is None else WithDeadLetters((enriched, dead))

@@ -23,9 +23,20 @@ __all__ = ["check_libraries", "names_checked", "plan_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Arguments whose value is an object with options.
+_OPTIONS: dict[str, Any] = {
+    "limits": Limits, "retry": Retry, "on_failure": OnFailure, "cache": Cache, "replay": Replay, "key": Key
+}  # fmt: skip
+#: Names of options in other libraries, and the option of this one.
+_SYNONYMS = {
+    "concurrency": "max_in_flight", "max_concurrency": "max_in_flight", "max_workers": "max_in_flight",
+    "parallelism": "max_in_flight", "in_flight": "max_in_flight", "qps": "rate_limit", "rps": "rate_limit",
+    "requests_per_second": "rate_limit", "retries": "attempts", "max_retries": "attempts", "max_attempts": "attempts",
+}  # fmt: skip
+
 
 def names_checked(function: F) -> F:
-    """Make a function reject unknown arguments with a message that contains the closest or all allowed names."""
+    """Make a function reject unknown arguments with a message that names the right argument, or all of them."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -33,12 +44,20 @@ def names_checked(function: F) -> F:
         for name in named:
             if name in known:
                 continue
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(known)}"
-            raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}{meant}")
+            raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}; {_meant(name, known)}")
         return function(*args, **named)
 
     return checked  # type: ignore[return-value]
+
+
+def _meant(name: str, known: list[str]) -> str:
+    """Return where an option belongs, the closest argument, or all arguments."""
+    option = _SYNONYMS.get(name, name)
+    for argument, kind in _OPTIONS.items():
+        if option in kind.__dataclass_fields__:
+            return f"write {argument}={kind.__name__}({option}=…)"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"
 
 
 def plan_of(
@@ -59,12 +78,12 @@ def plan_of(
     Raises:
         InvalidPlanError: when an argument is invalid, or a column does not exist.
     """
-    instance("limits", limits, Limits, none=False)
-    instance("retry", retry, Retry)
+    instance("limits", limits, Limits, none=False, such_as="max_in_flight")
+    instance("retry", retry, Retry, such_as="attempts")
     if callable(cache):
         cache = Cache(store=cache)
-    instance("cache", cache, Cache)
-    instance("replay", replay, Replay, none=False)
+    instance("cache", cache, Cache, such_as="by" if isinstance(cache, str) else "ttl")
+    instance("replay", replay, Replay, none=False, such_as="query")
     failures = on_failure if isinstance(on_failure, OnFailure) else OnFailure(on_failure)
     _check_names(df)
     columns = columns_of("key", key.columns if isinstance(key, Key) else key)

@@ -13,16 +13,18 @@ from spark_events.enrichment.api.schema import (
     Output,
     check_carried,
     check_collation,
+    check_received,
     existing,
     output_of,
 )
 from spark_events.enrichment.checks import columns_of
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
-from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings
+from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_of_keys, warn_of_settings
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
+from spark_events.enrichment.signature import name_of, names_in, qualified_name
 from spark_events.enrichment.worker.map_in_arrow import Mapper
 from spark_events.enrichment.worker.report import COLUMN, FAILURE_TYPE
 from spark_events.enrichment.worker.task import Task
@@ -44,6 +46,7 @@ class Request:
     """Validated arguments of one enrichment, and the DataFrame in the order of the calls.
 
     Attributes:
+        name: the enrichment's own name, for the idempotency keys and stored answers.
         pickled: the pickled plan.
         definition: digests of the state (cached answers, resources) that this enrichment may reuse.
     """
@@ -53,6 +56,7 @@ class Request:
     output: Output
     input_cols: tuple[str, ...]
     identity: tuple[str, ...]
+    name: str
     failure_column: str
     tasks: int | None
     pickled: bytes
@@ -86,13 +90,17 @@ class Request:
         made = output_of(df, output, failure_column if takes_column else "")
         no_columns = isinstance(input_cols, (list, tuple)) and not input_cols
         inputs = existing(df, "input_cols", () if no_columns else columns_of("input_cols", input_cols))
+        check_received(df, inputs)
         check_shared_answers(plan, inputs)
-        identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols)
+        # A function that reads no column at all has rows without an identity, unless all columns identify them.
+        identity = existing(df, "Replay.idempotency_cols", replay.idempotency_cols or inputs or None)
         check_collation(df, "key", plan.key or ())
         check_collation(df, "Cache.by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
         warn_of_settings(df)
+        if input_cols is None and replay.idempotency_cols is None and _reads_keys(plan):
+            warn_of_changing_keys(df, name_of(plan.fn))
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)
@@ -100,7 +108,8 @@ class Request:
         given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)
         if plan.cache is not None and plan.cache.store is not None and definition.stored == definition.answers:
             warn_of_keys(df)
-        return cls(ordered, plan, made, inputs, identity, failure_column, tasks, given, definition)
+        name = replay.name or qualified_name(plan.fn)
+        return cls(ordered, plan, made, inputs, identity, name, failure_column, tasks, given, definition)
 
     def task(
         self,
@@ -123,6 +132,7 @@ class Request:
             output=self.output.serialised(),
             input_cols=self.input_cols,
             identity=self.identity,
+            name=self.name,
             scope=scope,
             settles=settles,
             failure_column=self.failure_column if with_column else "",
@@ -133,6 +143,11 @@ class Request:
             channel=channel,
             names=tuple(self.df.columns) if _is_awkward(self.df) else (),
         )
+
+
+def _reads_keys(plan: Plan) -> bool:
+    """Return whether the function reads its idempotency keys, as far as its own code shows."""
+    return plan.wants_context and not {"idempotency_key", "idempotency_keys"}.isdisjoint(names_in(plan.fn))
 
 
 def mapped(request: Request, task: Task) -> DataFrame:

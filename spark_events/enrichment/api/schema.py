@@ -14,12 +14,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 __all__ = [
-    "Output", "check_carried", "check_collation", "existing", "output_of", "quoted", "typed",
+    "Output", "check_carried", "check_collation", "check_received", "existing", "output_of", "quoted", "typed",
 ]  # fmt: skip
 
 
 #: The collation that compares strings by their bytes; before Spark 4, it is the only one.
 _BY_BYTES = "UTF8_BINARY"
+
+
+#: Settings of a session on which the meaning of column definitions depends.
+_PARSER_SETTINGS = ("spark.sql.timestampType", "spark.sql.ansi.enabled")
+#: Parsed column definitions, by text and settings.
+_schemas: dict[tuple[str | None, ...], StructType] = {}
+_MOST_SCHEMAS = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ def output_of(df: DataFrame, output: Any, failure_column: str = "") -> Output:
     spark = _parsed(df, output)
     if not spark.fields:
         raise InvalidPlanError("output is empty; allowed: column definitions such as 'country string, risk double'")
-    taken = {name.lower(): f"the DataFrame has a column {name!r}" for name in [*df.columns, COLUMN]}
+    taken = {name.lower(): f"the DataFrame has a column {name!r}" for name in df.columns}
+    taken[COLUMN.lower()] = f"{COLUMN!r} is a name that spark-events uses itself"
     added = [(f"OnFailure.column is {failure_column!r}", failure_column)] if failure_column else []
     added += [(f"output has a column {name!r}", name) for name in spark.names]
     for text, name in added:
@@ -66,25 +74,37 @@ def output_of(df: DataFrame, output: Any, failure_column: str = "") -> Output:
         if name.lower() in taken:
             raise InvalidPlanError(f"{text}, and {taken[name.lower()]}: rename or drop one of them first")
         taken[name.lower()] = text
-    for path, kind in _parts(spark):
+    for path, kind, _ in _parts(spark):
         if twin := _twin(kind):
             raise InvalidPlanError(f"output has {path!r}, a struct with several fields named {twin!r}: rename them")
     try:
         arrow = arrow_schema(spark)
-    except TypeError as unsupported:
+    except (TypeError, ValueError) as unsupported:
         raise InvalidPlanError(f"output cannot be converted to Arrow: {unsupported}") from None
     return Output(spark, arrow)
 
 
 def check_carried(df: DataFrame) -> None:
-    """Check that Arrow supports the types of all columns, because every column passes through the tasks.
+    """Check the names and the types of all columns, because every column passes through the tasks in Arrow format.
 
     Raises:
-        InvalidPlanError: when Arrow does not support the type of a column or of a nested field.
+        InvalidPlanError: when a column has a reserved name, or when Arrow does not support the type of a column or of a
+            nested field.
     """
-    for path, kind in _parts(df.schema):
+    from pyspark.sql.types import NullType
+
+    from spark_events.enrichment.worker.report import COLUMN
+
+    for name in df.schema.names:
+        if name.lower() == COLUMN.lower():
+            raise InvalidPlanError(
+                f"the DataFrame has a column {name!r}, a name that spark-events uses itself: rename or drop it"
+            )
+    for path, kind, nullable in _parts(df.schema):
         if twin := _twin(kind):
             reason = f"a struct with several fields named {twin!r}"
+        elif isinstance(kind, NullType) and not nullable:
+            reason = "the type of array() or map() without elements (void)"
         elif _is_foreign(kind):
             reason = kind.simpleString()
         else:
@@ -93,6 +113,23 @@ def check_carried(df: DataFrame) -> None:
             f"the DataFrame has {path!r}, {reason}, which Arrow does not support; all columns are converted to Arrow, "
             "not only input_cols: cast that column to another type, or drop it and join it to the result by a key"
         )
+
+
+def check_received(df: DataFrame, columns: Iterable[str]) -> None:
+    """Check that the function can read the columns that it receives.
+
+    Raises:
+        InvalidPlanError: when a column is or contains a variant, of which the function would receive undecoded bytes.
+    """
+    from pyspark.sql.types import StructType
+
+    for column in columns:
+        for path, kind, _ in _parts(StructType([df.schema[column]])):
+            if kind.typeName() == "variant":
+                raise InvalidPlanError(
+                    f"the function would receive {path!r}, a variant, as undecoded bytes: convert it with "
+                    "to_json or variant_get, or list the other columns in input_cols"
+                )
 
 
 def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
@@ -104,7 +141,7 @@ def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
     from pyspark.sql.types import StructType
 
     for column in columns:
-        for _, kind in _parts(StructType([df.schema[column]])):
+        for _, kind, _ in _parts(StructType([df.schema[column]])):
             collation = getattr(kind, "collation", _BY_BYTES)
             if collation != _BY_BYTES:
                 raise InvalidPlanError(
@@ -145,20 +182,23 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _parts(schema: StructType) -> Iterator[tuple[str, DataType]]:
-    """Yield the path and type of every column and of every nested field."""
+def _parts(schema: StructType) -> Iterator[tuple[str, DataType, bool]]:
+    """Yield the path and type of every column and of every nested field, and whether it may be null."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    left: list[tuple[str, DataType]] = [(field.name, field.dataType) for field in reversed(schema.fields)]
+    left: list[tuple[str, DataType, bool]] = [
+        (field.name, field.dataType, field.nullable) for field in reversed(schema.fields)
+    ]
     while left:
-        path, kind = left.pop()
-        yield path, kind
+        path, kind, nullable = left.pop()
+        yield path, kind, nullable
         if isinstance(kind, ArrayType):
-            left.append((f"{path}.element", kind.elementType))
+            left.append((f"{path}.element", kind.elementType, kind.containsNull))
         elif isinstance(kind, MapType):
-            left += [(f"{path}.value", kind.valueType), (f"{path}.key", kind.keyType)]
+            left.append((f"{path}.value", kind.valueType, kind.valueContainsNull))
+            left.append((f"{path}.key", kind.keyType, False))
         elif isinstance(kind, StructType):
-            left += [(f"{path}.{field.name}", field.dataType) for field in reversed(kind.fields)]
+            left += [(f"{path}.{field.name}", field.dataType, field.nullable) for field in reversed(kind.fields)]
 
 
 def _twin(kind: DataType) -> str | None:
@@ -203,10 +243,18 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
             f"output is {output!r}; allowed: column definitions such as 'country string, risk double', a StructType, "
             "or a dataclass, TypedDict or Pydantic model"
         )
+    # A stream parses the same text in every micro-batch. These settings change the result.
+    session = df.sparkSession
+    place = (output, *(session.conf.get(key, None) for key in _PARSER_SETTINGS))
+    if place in _schemas:
+        return _schemas[place]
     try:
         # Create an empty DataFrame, which runs Spark's own parser. This public API is the same for classic and Connect
         # sessions of Spark 3.5 and 4.
-        return df.sparkSession.createDataFrame([], output).schema
+        schema = _schemas[place] = session.createDataFrame([], output).schema
+        while len(_schemas) > _MOST_SCHEMAS:
+            del _schemas[next(iter(_schemas))]
+        return schema
     except Exception as wrong:
         if "char/varchar" in str(wrong):
             # Spark parses char and varchar, but raises an internal error for these types later.

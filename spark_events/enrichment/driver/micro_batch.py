@@ -128,7 +128,8 @@ def _is_of_a_stream(df: DataFrame) -> bool:
     try:
         session = df._jdf.sparkSession()
         running = session.sharedState().activeStreamingQueries()
-        for key in list(running):
+        # Iterating over a Java map takes dozens of calls of the JVM.
+        for key in [] if running.isEmpty() else list(running):
             query = running.get(key)  # None if the query has ended meanwhile
             execution = None if query is None else query.lastExecution()
             if execution is not None and execution.sparkSession() == session:

@@ -201,7 +201,8 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: int | None, *, warns: bool
         return None
     is_limited = bool(limits_of(plan))
     slots, is_bounded = _slots(df)
-    partitions = partitions_of(df)
+    # Counting the partitions takes dozens of calls of the JVM. In local mode, only limits of the job depend on them.
+    partitions = partitions_of(df) if is_limited or not is_local(df) else None
     known = [number for number in (slots, partitions) if number is not None]
     if not known:
         return None

@@ -1,7 +1,7 @@
 """Driver side of the replay store: checks before a batch, warnings, and deletion after the batch.
 
-The key of a stored answer consists of the function's name, ``Replay.version``, the output, and the columns that form a
-request. The function's code is not part of the key: a changed function with the same version reuses the stored answers.
+The key of a stored answer consists of the name of the enrichment, ``Replay.version``, the output, and the columns of a
+request. The code is not part of the key: a changed function with the same version reuses the stored answers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
         f"{batch} in this process"
     )
     if batch.streams:
-        raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own Replay.version")
+        raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own Replay.name")
     _LOG.warning("%s; the stored answers are used nevertheless: give another Replay.version to call again", problem)
 
 

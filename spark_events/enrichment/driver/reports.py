@@ -17,7 +17,7 @@ from spark_events.enrichment.hints import different, hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Budget
 from spark_events.enrichment.worker.report import PartitionReport, Sample, described, position_of
-from spark_events.errors import EnrichmentError
+from spark_events.errors import EnrichmentError, RowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,8 +54,8 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
     examples = "; ".join(
         f"{position_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
     )
-    return EnrichmentError(
-        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). Examples: {examples}"
+    error = EnrichmentError(
+        f"{failed:,} of {rows:,} rows have no answer{rule} ({counts}). Examples: {examples}. In {batch}"
         f"{hints(plan, (one.failure for one in samples))}",
         failed=failed,
         rows=rows,
@@ -63,6 +63,10 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
         query=batch.query,
         samples=samples,
     )
+    # Python prints the cause before the traceback. In a stream, the exception of the query therefore begins with the
+    # cause, and not with frames of py4j and of this package.
+    error.__cause__ = RowError(described(samples[0].failure)) if samples else None
+    return error
 
 
 def enrichment_event(

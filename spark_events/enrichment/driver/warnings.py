@@ -38,6 +38,25 @@ def warn_of_keys(df: DataFrame) -> None:
     )
 
 
+def warn_of_changing_keys(df: DataFrame, function: str) -> None:
+    """Warn that a change of the schema changes the idempotency keys of a batch that runs again."""
+    _warn(
+        df,
+        f"ctx.idempotency_key of {function} depends on all columns: if a column is added or removed before a failed "
+        "batch runs again, the batch has other keys, and the service repeats what it has done; list the columns that "
+        "the function reads in input_cols, or those that identify a row in Replay.idempotency_cols",
+    )
+
+
+def warn_of_equal_names(df: DataFrame, name: str) -> None:
+    """Warn that two enrichments of one batch have equal names."""
+    _warn(
+        df,
+        f"two enrichments of one batch are named {name!r}, so equal rows have equal idempotency keys in both, and a "
+        "service may answer the second one with the result of the first; give each a name: replay=Replay(name=…)",
+    )
+
+
 def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
     """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
     _warn(

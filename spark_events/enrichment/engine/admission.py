@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.deadlines import Slot
-from spark_events.enrichment.engine.failure import AttemptError, EndError, RowFailure
+from spark_events.enrichment.engine.failure import AttemptError, EndError
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
-from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict
 from spark_events.enrichment.engine.window import Window
-from spark_events.enrichment.plan import Plan
 
 __all__ = ["Admission"]
 
@@ -33,31 +31,24 @@ class Admission:
     """Waits before the attempts of one run, and permissions of the attempts; used by the loop's thread only.
 
     Args:
-        plan: the time limit of a call.
+        run: the run, whose attempts wait.
         gate: admits or delays each attempt.
         rate: awaited before each attempt; None: no limit.
-        counts: the counters of the run.
         allowed: receives rejections because of the rate; after the first rejection, spaces the attempts.
         quota: delays attempts while all remaining calls of the destination are in flight or used.
         window: learns that something else limits the calls in flight.
         share: awaited before each attempt; None: the job has no limits.
-
-    Attributes:
-        stopping: returns whether the run is shutting down, which explains a cancellation.
-        refusal: the reason why no further attempts are made; None while attempts are made.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        run: EngineRun,
         gate: Gate,
         rate: RateLimit | None,
-        counts: EngineCounts,
         allowed: AllowedRate,
         quota: ReportedQuota,
         window: Window | SharedWindow,
         share: JobShare | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.gate = gate
         self.rate = rate
@@ -65,13 +56,8 @@ class Admission:
         self.allowed = allowed
         self.quota = quota
         self.window = window
-        self.stopping: Callable[[], bool] = lambda: False
-        self.refusal: RowFailure | None = None
-        self._counts = counts
-        self._clock = clock
+        self._run = run
         self._noted = 0
-        self._several = plan.batch_size is not None
-        self._total = math.inf if plan.total_timeout is None else plan.total_timeout
 
     @property
     def delay(self) -> str:
@@ -95,12 +81,12 @@ class Admission:
         Returns:
             The seconds of waiting that do not count.
         """
-        final = slot.started + self._total
+        final = slot.started + self._run.total
         held, is_spaced = 0.0, False
         while True:
-            if self.refusal is not None:
+            if self._run.refusal is not None:
                 self.release(slot)
-                raise self.refused()
+                raise self._run.refused()
             if not self.gate.lets(slot.passed):
                 self.release(slot)
                 self.window.is_idle = True
@@ -124,7 +110,7 @@ class Admission:
                 waited += await self._timed(self._wait_for_share(slot, self.share, again=overtakes), _LEASE_WAIT)
             held += 0.0 if again else waited
             slot.deadline = math.inf
-            if self.stopping():
+            if self._run.stopping:
                 # The gate has released the call after the run ended; the call's row has already been returned as
                 # failed.
                 raise asyncio.CancelledError
@@ -139,8 +125,8 @@ class Admission:
         if until > final:
             raise EndError(
                 "throttled",
-                f"the destination asks to wait another {until - self._clock():.1f} s, "
-                f"longer than the remaining part of total_timeout ({self._total:g} s)",
+                f"the destination asks to wait another {until - self._run.clock():.1f} s, "
+                f"longer than the remaining part of total_timeout ({self._run.total:g} s)",
             )
 
     async def _timed(self, waiting: Awaitable[None], threshold: float) -> float:
@@ -148,9 +134,9 @@ class Admission:
 
         If the wait exceeds ``threshold`` seconds, record that the window did not limit the calls in flight.
         """
-        before = self._clock()
+        before = self._run.clock()
         await waiting
-        waited = self._clock() - before
+        waited = self._run.clock() - before
         self.window.is_idle |= waited > max(threshold, 0.1 * self.window.latency)
         return waited
 
@@ -168,13 +154,8 @@ class Admission:
 
     def note_answers(self) -> None:
         """Report new answers to the allowed rate."""
-        before, self._noted = self._noted, self._counts.answers
+        before, self._noted = self._noted, self._run.counts.answers
         self.allowed.answered(self._noted - before)
-
-    def refused(self) -> EndError:
-        """Return the error that ends a call because of :attr:`refusal`."""
-        assert self.refusal is not None
-        return EndError(self.refusal.kind, self.refusal.message)
 
     def spend(self, slot: Slot, answer: Any) -> None:
         """Count the usage of an answered attempt, and record that the attempt is no longer in flight."""
@@ -182,12 +163,13 @@ class Admission:
         assert share is not None
         assert grant is not None
         slot.grant = None
-        share.spent(grant, answer, several=self._several)
+        counts = self._run.counts
+        share.spent(grant, answer, several=self._run.plan.batch_size is not None)
         share.ended()
-        self._counts.usage = share.used
+        counts.usage = share.used
         if share.problem:
             text = f"Budget.usage failed ({share.problem}); the estimate counts instead: correct Budget.usage"
-            self._counts.hints[text] = 1
+            counts.hints[text] = 1
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:
         """Report a finished attempt to the gate and the quota, which outlive the run and count attempts in progress."""

@@ -15,13 +15,16 @@ from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one, checked
 from spark_events.enrichment.engine.calls import Call, Context
+from spark_events.enrichment.engine.feed import Feed, InOrder, LowMark
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys, KeyedQueues
 from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.models import converter
-from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.row_answers import RowAnswers
+from spark_events.enrichment.engine.run import EngineRun, Signals
 from spark_events.enrichment.engine.shared_cache import Codec, Pause, SharedCache
 from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
@@ -29,7 +32,6 @@ from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Auto
-from spark_events.enrichment.signature import name_of
 
 __all__ = ["Definition", "assemble"]
 
@@ -90,44 +92,48 @@ def assemble(
         breaker = process.breakers.get(definition.batch, lambda: DestinationBreaker(config, clock))
     bounds = plan.executor_window
     quota = process.quotas.get(definition.calls, lambda: ReportedQuota(clock))
+    run = EngineRun(plan, counts, signals, clock)
     admission = Admission(
-        plan,
+        run,
         process.gates.get(definition.calls, lambda: Gate(clock)),
         limit,
-        counts,
         process.allowed.get(definition.calls, lambda: AllowedRate(clock)),
         quota,
         process.windows.get(
             (definition.calls, bounds.min, bounds.max), lambda: _window(bounds, definition, process, clock)
         ),
         share,
-        clock,
     )
     invoke, accept = _invoker(plan, resource, quota), _acceptor(plan, misfit)
-    attempts = CallAttempts(plan, invoke, accept, admission, breaker, counts, clock)
-    pool = Pool(plan, name_of(plan.fn), attempts, counts, signals, clock)
+    attempts = CallAttempts(run, invoke, accept, admission, breaker)
+    settlement = RowAnswers(counts, _sharing(run, definition, process, codec))
+    low = LowMark(signals.low, signals.on_low)
+    feed: Feed = InOrder(low.look)
     if plan.key is not None:
-        pool.feed = KeyedQueues(
-            pool.settle_row, pool.look_at_store, skip_after_failure=plan.on_failure == "fail", hot=hot
-        )
+        feed = KeyedQueues(settlement.settle, low.look, skip_after_failure=plan.on_failure == "fail", hot=hot)
     elif plan.batch_size is not None:
-        pool.feed = Groups(plan.batch_size, pool.look_at_store)
-    if plan.coalesce_by is not None or plan.cache is not None:
-        memory = cache = None
-        if plan.coalesce_by is not None:
-            # Keep at most as many answers as the buffer has rows. Equal requests that are further apart cause another
-            # call.
-            memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
-        kept = plan.cache
-        if kept is not None and kept.store is None:
-            cache = process.caches.get((definition.answers, kept), lambda: AnswerCache(kept.max_entries, kept.ttl))
-        pool.sharing = Sharing(memory, cache, counts)
-        if kept is not None and kept.store is not None and codec is not None:
-            pause = process.store_pauses.get(kept.store, Pause)
-            pool.sharing.shared = SharedCache(
-                kept, definition.stored, codec, process.resources, pause, counts, pool.looked_up, clock
-            )
-    return pool
+        feed = Groups(plan.batch_size, low.look)
+    return Pool(run, feed, attempts, settlement, low)
+
+
+def _sharing(
+    run: EngineRun, definition: Definition, process: Process, codec: Callable[[], Codec] | None
+) -> Sharing | None:
+    """Return what shares answers between rows; None if the plan shares none."""
+    plan, counts = run.plan, run.counts
+    if plan.coalesce_by is None and plan.cache is None:
+        return None
+    memory = cache = shared = None
+    if plan.coalesce_by is not None:
+        # Keep at most as many answers as the buffer has rows. Equal requests that are further apart cause another call.
+        memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
+    kept = plan.cache
+    if kept is not None and kept.store is None:
+        cache = process.caches.get((definition.answers, kept), lambda: AnswerCache(kept.max_entries, kept.ttl))
+    if kept is not None and kept.store is not None and codec is not None:
+        pause = process.store_pauses.get(kept.store, Pause)
+        shared = SharedCache(kept, definition.stored, codec, process.resources, pause, counts, run.clock)
+    return Sharing(memory, cache, counts, shared)
 
 
 def _window(

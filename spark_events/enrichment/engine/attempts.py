@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -27,9 +26,8 @@ from spark_events.enrichment.engine.failure import (
     RowFailure,
     failure_of,
 )
-from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
-from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 
 __all__ = ["CallAttempts", "back_off"]
@@ -56,52 +54,42 @@ class CallAttempts:
     """All attempts except those that a pool worker makes itself; used by the loop's thread only.
 
     Args:
-        plan: the timeouts and the retry policy.
+        run: the run with its timeouts and its retry policy.
         invoke: makes one attempt.
         accept: converts the result of an attempt to the answer, or raises an exception; None: the result is the answer.
         admission: delays the attempts, and receives rejections.
         breaker: receives the outcome of each attempt.
-        counts: the counters of the run.
-        clock: monotonic time in seconds.
 
     Attributes:
         window: receives timeouts, and rejections of calls in flight.
-        resized: called when the window has changed.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        run: EngineRun,
         invoke: Callable[[Call], Awaitable[Any]],
         accept: Accept | None,
         admission: Admission,
         breaker: DestinationBreaker | None,
-        counts: EngineCounts,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.invoke = invoke
         self.accept = accept
         self.admission = admission
         self.breaker = breaker
         self.window = admission.window
-        self.resized: Callable[[], None] = lambda: None
+        self._run = run
         self._gate = admission.gate
-        self._counts = counts
-        self._clock = clock
-        self._policy = plan.retry
-        self._retry = plan.retry or _ONCE
-        self._timeout = math.inf if plan.timeout is None else plan.timeout
-        self._total = math.inf if plan.total_timeout is None else plan.total_timeout
+        self._retry = run.plan.retry or _ONCE
 
     async def begin(self, slot: Slot) -> RowFailure | None:
         """Wait until the first attempt may start, and set its deadline; return a failure if it will never start."""
-        slot.started = self._clock()
+        slot.started = self._run.clock()
         try:
             slot.started += await self.admission.enter(slot, again=False)
         except (EndError, AttemptError, asyncio.CancelledError) as error:
-            return failure_of(self._end_of(slot, error), 0, self._clock() - slot.started)
-        now = self._clock()
-        slot.deadline = min(now + self._timeout, slot.started + self._total)
+            return failure_of(self._end_of(slot, error), 0, self._run.clock() - slot.started)
+        now = self._run.clock()
+        slot.deadline = min(now + self._run.timeout, slot.started + self._run.total)
         return None
 
     async def heed(self, slot: Slot) -> None:
@@ -120,7 +108,7 @@ class CallAttempts:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
-                if self.admission.stopping() or slot.why is not None:
+                if self._run.stopping or slot.why is not None:
                     # The engine has cancelled the call in the meantime.
                     raise
         slot.uncancel()
@@ -145,16 +133,16 @@ class CallAttempts:
 
     async def _forget(self, slot: Slot) -> None:
         """Clear a cancellation like :meth:`heed`, for a call that has already failed."""
-        if slot.cancelled and slot.why is None and not slot.abandoned and not self.admission.stopping():
+        if slot.cancelled and slot.why is None and not slot.abandoned and not self._run.stopping:
             try:
                 await self.heed(slot)
             except asyncio.CancelledError:
-                if self.admission.stopping():
+                if self._run.stopping:
                     raise
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         # Read the number before the attempt counts, because the attempt may have answered some rows of the call.
-        used, answers = 0, self._counts.answers
+        used, answers = 0, self._run.counts.answers
         failed = self._failed(slot, error)
         try:
             while isinstance(failed, AttemptError):
@@ -163,13 +151,13 @@ class CallAttempts:
                 if pause is None:
                     break
                 await self._pause(slot, pause)
-                if self.admission.stopping():
+                if self._run.stopping:
                     # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
                 overtakes = call.attempt < _OVERTAKING_ATTEMPTS or not failed.verdict.exceeds_rate
                 await self.admission.enter(slot, again=True, overtakes=overtakes)
                 call.attempt += 1
-                self._counts.retries += 1
+                self._run.counts.retries += 1
                 try:
                     return await self._once(slot, call)
                 except AttemptError as again:
@@ -178,20 +166,20 @@ class CallAttempts:
         except AbandonedError:
             return ABANDONED
         except (AttemptError, EndError, asyncio.CancelledError) as ended:
-            last, elapsed = self._end_of(slot, ended), self._clock() - slot.started
+            last, elapsed = self._end_of(slot, ended), self._run.clock() - slot.started
             if isinstance(failed, AttemptError) and failed.verdict.throttled:
                 if isinstance(last, EndError) and last.kind == "timeout":
                     # The call waited because the destination had rejected it, so report the rejection as the reason.
                     last = failed
                 # Pauses double, so the last pause may take up to half of the available time.
-                if self.breaker is not None and self._counts.answers == answers and elapsed > 0.4 * self._total:
+                if self.breaker is not None and self._run.counts.answers == answers and elapsed > 0.4 * self._run.total:
                     self.breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
             return failure_of(last, call.attempt, elapsed)
 
     async def _once(self, slot: Slot, call: Call) -> Any:
-        counts = self._counts
-        slot.attempted = now = self._clock()
-        slot.deadline = min(now + self._timeout, slot.started + self._total)
+        counts = self._run.counts
+        slot.attempted = now = self._run.clock()
+        slot.deadline = min(now + self._run.timeout, slot.started + self._run.total)
         counts.begin()
         failed: BaseException | None = None
         answer: Any = None
@@ -211,7 +199,7 @@ class CallAttempts:
         if failed is not None:
             raise failed
         slot.deadline = math.inf
-        counts.end(self._clock() - now)
+        counts.end(self._run.clock() - now)
         self.answered(slot)
         return answer
 
@@ -225,19 +213,19 @@ class CallAttempts:
         """Classify the outcome of an attempt, count the attempt, and report the outcome to the gate and the breaker."""
         if slot.abandoned:
             return AbandonedError()
-        if isinstance(error, asyncio.CancelledError) and slot.why is None and self.admission.stopping():
+        if isinstance(error, asyncio.CancelledError) and slot.why is None and self._run.stopping:
             self.admission.leave(slot)
             return error
-        took = self._clock() - slot.attempted
-        self._counts.end(took)
+        took = self._run.clock() - slot.attempted
+        self._run.counts.end(took)
         why = slot.why
         slot.revive()
         if why is not None and error is None:
-            self._counts.swallowed += 1
+            self._run.counts.swallowed += 1
         if why == "down":
-            self._counts.unreachable += 1
+            self._run.counts.unreachable += 1
             self.admission.leave(slot)
-            return self.admission.refused()
+            return self._run.refused()
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
@@ -245,7 +233,7 @@ class CallAttempts:
             error = _explained(error)
         if not isinstance(error, AttemptError):
             try:
-                error = AttemptError(*verdict_on(error, self._policy))
+                error = AttemptError(*verdict_on(error, self._run.plan.retry))
             except BaseException as broken:
                 # The user's `on` raised an error, so report this error instead. Catch SystemExit too, which would end
                 # the worker and leave the row without an answer.
@@ -255,12 +243,12 @@ class CallAttempts:
 
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
-        if took + 0.001 < self._timeout and whole + 0.001 >= self._total:
-            return NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
-        return NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
+        if took + 0.001 < self._run.timeout and whole + 0.001 >= self._run.total:
+            return NoAnswerError(f"no answer within {self._run.total:g} s (total_timeout)")
+        return NoAnswerError(f"no answer within {self._run.timeout:g} s (timeout)")
 
     def _record(self, slot: Slot, failed: AttemptError) -> None:
-        counts, call = self._counts, slot.call()
+        counts, call = self._run.counts, slot.call()
         verdict, is_partial = failed.verdict, failed.is_partial
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
@@ -280,7 +268,7 @@ class CallAttempts:
             if not call.is_served and (
                 window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted)
             ):
-                self.resized()
+                self._run.resized()
         elif verdict.throttled and not is_singled_out and not self.admission.quota.rejected():
             self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
         if self.breaker is not None:
@@ -302,7 +290,7 @@ class CallAttempts:
         if not verdict.retryable or used >= self._retry.attempts:
             return None
         pause = back_off(self._retry, call.attempt)
-        if verdict.throttled and self._counts.answers:
+        if verdict.throttled and self._run.counts.answers:
             # The destination can accept the call again as soon as other calls are complete.
             wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
             pause = min(pause, wait * 2.0 ** min(call.vain - 1, _MOST_DOUBLINGS))
@@ -310,13 +298,13 @@ class CallAttempts:
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.
             pause = asked if self._gate.is_open else 0.0
-        final = slot.started + self._total
+        final = slot.started + self._run.total
         # The pause would end after total_timeout, so let the call fail now.
-        is_late = self._clock() + pause >= final or (not self._gate.is_open and self._gate.until >= final)
+        is_late = self._run.clock() + pause >= final or (not self._gate.is_open and self._gate.until >= final)
         return None if is_late else pause
 
     async def _pause(self, slot: Slot, seconds: float) -> None:
-        slot.deadline = slot.started + self._total
+        slot.deadline = slot.started + self._run.total
         await asyncio.sleep(seconds)
         slot.deadline = math.inf
 
@@ -331,15 +319,15 @@ class CallAttempts:
         why = slot.why
         self.admission.release(slot)
         self.admission.leave(slot)
-        if why is None and self.admission.stopping():
+        if why is None and self._run.stopping:
             raise error
         slot.revive()
         if why is None:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
-            return self.admission.refused()
+            return self._run.refused()
         # The cancellation interrupted a wait and not an attempt, because total_timeout has passed.
-        return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
+        return EndError("timeout", f"no answer within {self._run.total:g} s (total_timeout)")
 
 
 def _explained(error: asyncio.CancelledError) -> asyncio.CancelledError:

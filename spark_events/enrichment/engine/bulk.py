@@ -27,10 +27,10 @@ class Groups(Feed):
 
     Args:
         size: rows per call.
-        on_take: called when ``waiting`` has decreased.
+        on_take: called with ``waiting`` when it has decreased.
     """
 
-    def __init__(self, size: int, on_take: Callable[[], None]) -> None:
+    def __init__(self, size: int, on_take: Callable[[int], None]) -> None:
         super().__init__(on_take)
         self._size = size
         self._rows: deque[tuple[RowBatch, int]] = deque()
@@ -49,7 +49,7 @@ class Groups(Feed):
         positions = [self._rows.popleft() for _ in range(most)]
         self._flushed = max(0, self._flushed - most)
         self._count()
-        self._on_take()
+        self._on_take(self.waiting)
         return *positions[0], GroupCall(positions), None
 
     def flush(self) -> None:

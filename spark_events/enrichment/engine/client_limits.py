@@ -44,7 +44,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
         if isinstance(allowed, int) and window.initial <= allowed < window.max and used >= _NEAR * allowed:
             texts.append(
                 f"the {name} client of each task allows {allowed:,} connections, which limits calls in flight: raise "
-                f"{option}"
+                f"{option}, or lower Auto.max to {allowed:,} if the server allows no more connections"
             )
     return texts
 
@@ -76,11 +76,14 @@ def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     # Without a limit, httpx stores a very large number.
     if isinstance(allowed, int) and allowed < window.initial:
         calls = f"up to {window.initial:,} calls of a task are in flight"
+        fewer = f"lower Limits.max_in_flight to {allowed:,}"
         if window.min < window.max:
             calls = f"an executor starts with {window.initial:,} calls in flight"
+            fewer = f"lower Auto.max to {allowed:,}"
         yield (
             f"the {name} client allows {allowed:,} connections, but {calls}, so calls may wait for a connection: give "
-            f"at least {option.replace('…', str(window.initial))}"
+            f"at least {option.replace('…', str(window.initial))}, or {fewer}, because each concurrent task opens its "
+            "own client"
         )
     if name == "httpx":
         seconds = getattr(client.timeout, "read", None)

@@ -21,9 +21,10 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.order import Answered, Ordered, Unordered, part_of
-from spark_events.enrichment.engine.pool import Pool, Signals
+from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.process import Process, current_process, give_up
 from spark_events.enrichment.engine.resources import open_resource
+from spark_events.enrichment.engine.run import Signals
 from spark_events.enrichment.engine.shared_cache import Codec
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
@@ -131,7 +132,7 @@ class Engine:
         process = current_process()
         self._loop = loop = process.background.loop
         source = iter(chunks)
-        process.watch.add(self._stood_still)
+        process.watch.add(self._stood_still, self.hint)
         try:
             loop.call_soon_threadsafe(self._begin, process)
             while self._pool is None:
@@ -155,7 +156,7 @@ class Engine:
         self._news.put(StoppedError("the run was cancelled"))
 
     def hint(self, text: str) -> None:
-        """Add a warning for the driver's log to the counters; called on the loop."""
+        """Add a warning for the driver's log to the counters; may be called from any thread."""
         self._counts.hints[text] = 1
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
@@ -196,8 +197,8 @@ class Engine:
             elif room and waiting <= low:
                 more = self._pull(loop, pool, chunks)
             else:
-                pool.is_full = more and buffer.is_full
-                if pool.is_full:
+                pool.occupancy.is_full = more and buffer.is_full
+                if pool.occupancy.is_full:
                     # The buffer is full, so no new rows can complete a partial call: start the partial calls now.
                     loop.call_soon_threadsafe(self._guarded, pool.flush)
                 self._await_news()
@@ -207,7 +208,7 @@ class Engine:
         if chunk is None:
             loop.call_soon_threadsafe(self._guarded, pool.flush)
             return False
-        pool.is_full = False
+        pool.occupancy.is_full = False
         batch = RowBatch(chunk, time.monotonic(), self._buffer)
         self._held.batches.append(batch)
         self._counts.rows += len(batch.rows)
@@ -306,7 +307,7 @@ class Engine:
     def _cut_off(self) -> None:
         """Start no new call, and cancel the calls in flight at the loop's next iteration."""
         if self._pool is not None:
-            self._pool.stopping = True
+            self._pool.run.stopping = True
         self._ask_to_end()
 
     def _ask_to_end(self) -> bool:

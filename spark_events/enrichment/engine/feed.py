@@ -20,11 +20,36 @@ Taken = tuple[RowBatch, int, Call | None, Any]
 Settle = Callable[[RowBatch, int, Any], None]
 
 
+class LowMark:
+    """Call a function when few calls wait, once for each admitted batch.
+
+    Args:
+        low: the largest number of waiting calls that counts as low.
+        on_low: the function.
+    """
+
+    def __init__(self, low: int, on_low: Callable[[], None]) -> None:
+        self._low = low
+        self._on_low = on_low
+        self._is_reported = False
+
+    def rearm(self, waiting: int) -> None:
+        """Record that a batch was admitted."""
+        self._is_reported = False
+        self.look(waiting)
+
+    def look(self, waiting: int) -> None:
+        """Call the function if few calls wait."""
+        if not self._is_reported and waiting <= self._low:
+            self._is_reported = True
+            self._on_low()
+
+
 class Feed(abc.ABC):
     """Source of calls for the workers of the pool; used by the loop's thread only.
 
     Args:
-        on_take: called when ``waiting`` has decreased.
+        on_take: called with ``waiting`` when it has decreased.
 
     Attributes:
         waiting: the number of calls that can start now.
@@ -34,7 +59,7 @@ class Feed(abc.ABC):
 
     take: Callable[[], Taken | None]
 
-    def __init__(self, on_take: Callable[[], None]) -> None:
+    def __init__(self, on_take: Callable[[int], None]) -> None:
         self._on_take = on_take
         self.waiting = self.held = 0
 
@@ -54,7 +79,7 @@ class Feed(abc.ABC):
 class InOrder(Feed):
     """Feed that calls rows in order of arrival, one row per call."""
 
-    def __init__(self, on_take: Callable[[], None]) -> None:
+    def __init__(self, on_take: Callable[[int], None]) -> None:
         super().__init__(on_take)
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
         # Endless iterators keep the position in C code and need no Python code per row.
@@ -75,6 +100,6 @@ class InOrder(Feed):
             for start in range(0, len(indices), BLOCK):
                 block = indices[start : start + BLOCK]
                 self.waiting -= len(block)
-                self._on_take()
+                self._on_take(self.waiting)
                 # `rows` comes last: at the end of `block`, zip takes no row.
                 yield zip(itertools.repeat(batch), block, itertools.repeat(None), rows)

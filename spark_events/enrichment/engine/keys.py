@@ -21,13 +21,15 @@ class KeyedQueues(Feed):
 
     Args:
         settle: stores the failure of skipped rows.
-        on_take: called when ``waiting`` has decreased.
+        on_take: called with ``waiting`` when it has decreased.
         skip_after_failure: whether to skip the rows that follow a failed row of their key. When the batch runs again,
             these rows would otherwise have been called before the failed row.
         hot: counts rows per key.
     """
 
-    def __init__(self, settle: Settle, on_take: Callable[[], None], *, skip_after_failure: bool, hot: HotKeys) -> None:
+    def __init__(
+        self, settle: Settle, on_take: Callable[[int], None], *, skip_after_failure: bool, hot: HotKeys
+    ) -> None:
         super().__init__(on_take)
         self._settle = settle
         self._skip = skip_after_failure
@@ -67,7 +69,7 @@ class KeyedQueues(Feed):
         if not self._ready:
             return None
         self.waiting -= 1
-        self._on_take()
+        self._on_take(self.waiting)
         call = self._ready.popleft()
         return call.batch, call.index, call, call.argument()
 

@@ -7,11 +7,8 @@ the next row, whatever the state of earlier rows. Only the buffer limits how far
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
-import time
-from collections.abc import Callable
 from typing import Any
 
 from spark_events.enrichment.engine.attempts import CallAttempts
@@ -19,12 +16,12 @@ from spark_events.enrichment.engine.buffer import SAMPLE
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, Slot, Sweeper
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
-from spark_events.enrichment.engine.feed import BLOCK, Feed, InOrder
-from spark_events.enrichment.engine.sharing import Sharing
-from spark_events.enrichment.engine.statistics import EngineCounts
-from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.engine.feed import BLOCK, Feed, LowMark
+from spark_events.enrichment.engine.occupancy import Occupancy
+from spark_events.enrichment.engine.row_answers import RowAnswers
+from spark_events.enrichment.engine.run import EngineRun
 
-__all__ = ["Pool", "Signals"]
+__all__ = ["Pool"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,23 +31,6 @@ _TURN = 64
 _LINGER_SECONDS = 0.05
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Signals:
-    """Callbacks of a pool.
-
-    Attributes:
-        low: the largest number of waiting calls that counts as low.
-        on_low: called when at most ``low`` calls wait, once for each batch.
-        beat: called as the heartbeat of the loop.
-        on_defect: called with an error raised by the engine itself, which must end the run.
-    """
-
-    low: int
-    on_low: Callable[[], None]
-    beat: Callable[[], None]
-    on_defect: Callable[[BaseException], None]
-
-
 class Pool:
     """Workers that make the calls of admitted batches and store the answers.
 
@@ -58,134 +38,103 @@ class Pool:
     the window has shrunk. New workers are created on demand, up to the size of the window.
 
     Args:
-        plan: concurrency and timeouts.
-        name: the function's name, for messages.
+        run: the run that the workers belong to.
+        feed: provides the next call.
         attempts: handles calls whose first attempt fails or must wait.
-        counts: the counters of the run.
-        signals: callbacks of the engine.
-        clock: monotonic time in seconds.
+        settlement: stores the answers, and selects the rows that need a call.
+        low: learns about admitted batches.
 
     Attributes:
-        feed: provides the next call.
-        sharing: selects the rows that need a call; None: all rows need a call.
-        stopping: whether no further call may start.
         admitted: the number of admitted rows.
-        is_full: whether rows wait for room in the buffer; the caller's thread sets this attribute.
+        occupancy: counts the time by the cause that limits the calls.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        name: str,
-        attempts: CallAttempts,
-        counts: EngineCounts,
-        signals: Signals,
-        clock: Callable[[], float] = time.monotonic,
+        self, run: EngineRun, feed: Feed, attempts: CallAttempts, settlement: RowAnswers, low: LowMark
     ) -> None:
-        self.feed: Feed = InOrder(self.look_at_store)
-        self.sharing: Sharing | None = None
-        self.stopping = self.is_full = False
+        self.run = run
+        self.feed = feed
         self.admitted = 0
+        self.occupancy = Occupancy(run, attempts.admission)
+        self._attempts = attempts
+        self._settlement = settlement
+        self._low = low
         self._window = attempts.window
         #: Number of workers that must end, because the window allows fewer workers.
         self._surplus = 0
-        self._sampled = 0.0
-        self._clock = clock
-        self._name = name
-        self._attempts = attempts
-        self._admission = admission = attempts.admission
-        self._counts = counts
-        self._signals = signals
-        admission.stopping = lambda: self.stopping
-        attempts.resized = self._resized
-        if attempts.breaker is not None:
-            attempts.breaker.add(self._down)
-        # Fast path: the most common kind of function, with the row as its only argument, is called directly.
-        self._fn = plan.fn if plan.batch_size is None and not plan.wants_context else None
-        # Fast path: if rows stay in order and share no calls, their results are stored directly, usually without a
-        # function call.
-        self._plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
-        self._inlined = plan.ordered
-        times = [one for one in (plan.timeout, plan.total_timeout) if one is not None]
-        self._first = min(times, default=math.inf)
         self._slots: set[Slot] = set()
-        self._low_reported = False
         self._uncancellable: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._more: asyncio.Handle | None = None
-        self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, self._beat, clock)
+        shortest = min(run.timeout, run.total)
+        self._sweeper = Sweeper(
+            self._slots, None if shortest == math.inf else shortest, self._abandon, self._beat, run.clock
+        )
+        run.on_resize(self._resized)
+        if attempts.breaker is not None:
+            attempts.breaker.add(self._down)
 
     def start(self) -> None:
         """Start watching deadlines."""
         self._sweeper.start()
-        self._sampled = self._clock()
-        self._window.begin(self._sampled)
+        self.occupancy.start()
+        self._window.begin(self.run.clock())
         if self._attempts.breaker is not None and self._attempts.breaker.down:
             self._down(self._attempts.breaker.down)
 
     def admit(self, batch: RowBatch) -> None:
         """Admit a batch and start workers for it."""
-        if self.stopping:
+        if self.run.stopping:
             return
-        known = batch.chunk.known
-        indices = list(range(len(batch.rows)))
-        if known:
-            self._counts.known += len(known)
-            indices = [index for index in indices if index not in known]
-            for index, answer in known.items():
-                batch.settle(index, answer)
-        failed = batch.chunk.failed
-        if failed:
-            indices = [index for index in indices if index not in failed]
-            for index, failure in failed.items():
-                self._counts.failed(failure)
-                batch.settle(index, failure)
-        if self.sharing is not None:
-            indices = self.sharing.admit(batch, indices)
-            if self.sharing.shared is not None:
-                self.sharing.shared.look_up(batch, indices)
+        indices = self._settlement.settle_early(batch)
+        sharing = self._settlement.sharing
+        if sharing is not None:
+            indices = sharing.admit(batch, indices)
+            if sharing.shared is not None:
+                sharing.shared.look_up(batch, indices, self._looked_up)
                 return
         self._call(batch, indices)
 
-    def looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
+    def _looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
         """Store the answers that a shared cache has found, and make calls for the other rows."""
-        assert self.sharing is not None
-        self._counts.cached += len(found)
+        sharing = self._settlement.sharing
+        assert sharing is not None
+        self.run.counts.cached += len(found)
         for index, answer in found.items():
-            self.sharing.settle(batch, index, answer, is_new=False)
-        if not self.stopping:
+            sharing.settle(batch, index, answer, is_new=False)
+        if not self.run.stopping:
             self._call(batch, indices)
 
     def _call(self, batch: RowBatch, indices: list[int]) -> None:
         self.admitted += len(batch.rows)
         self.feed.add(batch, indices)
-        self._low_reported = False
-        self.look_at_store()
+        self._low.rearm(self.feed.waiting)
         self._employ()
 
     def flush(self) -> None:
         """Start partial calls, because no further rows will arrive soon."""
-        if not self.stopping:
+        if not self.run.stopping:
             self.feed.flush()
             self._employ()
 
     def refuse(self, failure: RowFailure) -> None:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
-        self._admission.refusal = failure
-        now = self._clock()
+        self.run.refusal = failure
+        now = self.run.clock()
         for slot in list(self._slots):
             slot.cancel("down", now)
 
     def _down(self, why: str) -> None:
-        if self._admission.refusal is None:
+        if self.run.refusal is None:
             self.refuse(RowFailure("circuit-open", "CircuitOpenError", why, retryable=True))
 
     async def stop(self) -> None:
         """Start no new call, cancel the calls in flight, and wait for a bounded time until they end."""
-        is_over, self.stopping = not self.stopping, True
-        if self.sharing is not None and self.sharing.shared is not None:
-            await self.sharing.shared.close(flush=is_over)
-        self._sample()
+        is_over, self.run.stopping = not self.run.stopping, True
+        sharing = self._settlement.sharing
+        if sharing is not None and sharing.shared is not None:
+            await sharing.shared.close(flush=is_over)
+        self.occupancy.sample(len(self._slots))
         self._sweeper.stop()
         if self._attempts.breaker is not None:
             self._attempts.breaker.remove(self._down)
@@ -198,64 +147,44 @@ class Pool:
             _, left = await asyncio.wait(slots, timeout=GRACE_SECONDS)
             if left:
                 for task in left:
-                    self._admission.leave(slots[task])
-                self._counts.abandoned += len(left)
+                    self._attempts.admission.leave(slots[task])
+                self.run.counts.abandoned += len(left)
                 _LOG.warning(
-                    "%s: %d calls did not end after cancellation; the task ends without them", self._name, len(left)
+                    "%s: %d calls did not end after cancellation; the task ends without them", self.run.name, len(left)
                 )
         self._window.leave()
 
-    def look_at_store(self) -> None:
-        """Call ``on_low`` once per batch when few calls are queued."""
-        if not self._low_reported and self.feed.waiting <= self._signals.low:
-            self._low_reported = True
-            self._signals.on_low()
-
     def _beat(self) -> None:
-        self._signals.beat()
-        self._admission.note_answers()
-        self._sample()
-        window, share = self._window, self._admission.share
-        window.is_idle |= len(self._slots) < window.size or not self._admission.gate.is_open
+        self.run.signals.beat()
+        self._attempts.admission.note_answers()
+        self.occupancy.sample(len(self._slots))
+        window, share = self._window, self._attempts.admission.share
+        window.is_idle |= len(self._slots) < window.size or not self._attempts.admission.gate.is_open
         try:
-            if window.beat(self._clock(), self._counts.flying if share is None or not share.lacking else math.inf):
+            if window.beat(
+                self.run.clock(), self.run.counts.flying if share is None or not share.lacking else math.inf
+            ):
                 self._resized()
         except Exception as error:
             # Otherwise the error would end the heartbeat, and with it all timeouts.
-            self._signals.on_defect(error)
-
-    def _sample(self) -> None:
-        """Count the time since the last sample by window size and by limiting cause."""
-        now = self._clock()
-        passed, self._sampled = now - self._sampled, now
-        counts = self._counts
-        counts.windows[self._window.whole] += passed
-        if len(self._slots) > counts.flying and self._admission.delay:
-            cause = self._admission.delay
-        elif len(self._slots) < self._window.size:
-            cause = "buffer" if self.is_full else "upstream"
-        elif self._window.is_instant:
-            cause = "processor"
-        else:
-            cause = "max_in_flight" if self._window.is_largest else "service"
-        counts.limited[cause] += passed
+            self.run.signals.on_defect(error)
 
     def _resized(self) -> None:
         """Start or end workers after a change of the window, and begin its next round."""
-        if self.stopping:
+        if self.run.stopping:
             return
         self._surplus = max(0, len(self._slots) - self._window.size)
-        self._window.begin(math.inf if self._surplus else self._clock())
+        self._window.begin(math.inf if self._surplus else self.run.clock())
         self._employ()
 
     def _left(self) -> None:
         """Replace a worker that has ended, if the window allows."""
-        if self.stopping:
+        if self.run.stopping:
             return
         if self._surplus:
             self._surplus = max(0, len(self._slots) - self._window.size)
             if not self._surplus:
-                self._window.begin(self._clock())
+                self._window.begin(self.run.clock())
         self._employ()
 
     def _employ(self, least: int = 0) -> None:
@@ -281,7 +210,7 @@ class Pool:
 
     def _employ_more(self) -> None:
         self._more = None
-        if not self.stopping:
+        if not self.run.stopping:
             # `waiting` omits the rest of an opened block.
             self._employ(self.feed.waiting + BLOCK)
 
@@ -302,22 +231,28 @@ class Pool:
     async def _serve(self, slot: Slot, turn: int) -> None:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
         # handles calls whose first attempt fails.
-        attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, self._clock
-        invoke, accept, breaker, admission = attempts.invoke, attempts.accept, attempts.breaker, self._admission
-        limited, plain, first = admission.rate is not None or admission.share is not None, self._plain, self._first
+        run, attempts, feed = self.run, self._attempts, self.feed
+        plan, counts, clock = run.plan, run.counts, run.clock
+        # Fast path: the most common kind of function, with the row as its only argument, is called directly.
+        fn = plan.fn if run.is_direct else None
+        # Fast path: if rows stay in order and share no calls, their results are stored directly, usually without a
+        # function call.
+        plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
+        invoke, accept, breaker, admission = attempts.invoke, attempts.accept, attempts.breaker, attempts.admission
+        limited, first = admission.rate is not None or admission.share is not None, min(run.timeout, run.total)
         take, timed, window = feed.take, counts.durations.append, self._window
         latencies, gate, allowed, quota = window.latencies, admission.gate, admission.allowed, admission.quota
         measured = False
         now = clock()
         try:
-            while not self.stopping:
+            while not run.stopping:
                 taken = take()
                 if taken is None:
                     window.is_idle = True
                     break
                 batch, index, call, row = taken
                 slot.batch, slot.index, slot.made = batch, index, call
-                answer: Any = admission.refusal
+                answer: Any = run.refusal
                 if answer is None and (limited or not gate.is_open or allowed.limits or quota.limits):
                     answer = await attempts.begin(slot)
                     now = clock()
@@ -367,8 +302,8 @@ class Pool:
                     batch.left -= 1
                 else:
                     batch.settle(index, answer)
-                    measured = self._inlined
-                if self._surplus and admission.refusal is None:
+                    measured = plan.ordered
+                if self._surplus and run.refusal is None:
                     break
                 turn += 1
                 if turn == _TURN:
@@ -378,10 +313,10 @@ class Pool:
                     now = clock()
         except Exception as error:
             # End the run; otherwise the row would never receive an answer.
-            self._signals.on_defect(error)
+            self.run.signals.on_defect(error)
         finally:
             if not slot.abandoned:
-                self._admission.leave(slot)
+                self._attempts.admission.leave(slot)
                 self._slots.discard(slot)
                 self._left()
 
@@ -390,19 +325,10 @@ class Pool:
         failure = answer if isinstance(answer, RowFailure) else None
         if isinstance(call, GroupCall):
             for batch, index, one in call.answers if failure is None else call.all_failed(failure):
-                self.settle_row(batch, index, one)
+                self._settlement.settle(batch, index, one)
         else:
-            self.settle_row(call.batch, call.index, answer)
+            self._settlement.settle(call.batch, call.index, answer)
         self.feed.ended(call, failure, abandoned=abandoned)
-
-    def settle_row(self, batch: RowBatch, index: int, answer: Any) -> None:
-        """Store the answer of a row and of the rows that share it."""
-        if isinstance(answer, RowFailure):
-            self._counts.failed(answer)
-        if self.sharing is not None:
-            self.sharing.settle(batch, index, answer)
-        else:
-            batch.settle(index, answer)
 
     def _abandon(self, slot: Slot) -> None:
         """Settle and replace a call that did not end after its cancellation.
@@ -412,28 +338,28 @@ class Pool:
         call = slot.call()
         slot.abandoned = True
         self._slots.discard(slot)
-        counts = self._counts
+        counts = self.run.counts
         counts.abandoned += 1
         counts.timeouts += slot.why == "timeout"
         counts.unreachable += 1
-        counts.end(self._clock() - slot.attempted)
-        self._admission.leave(slot)
+        counts.end(self.run.clock() - slot.attempted)
+        self._attempts.admission.leave(slot)
         if slot.task is not None:
             self._uncancellable.add(slot.task)
             slot.task.add_done_callback(self._uncancellable.discard)
-        elapsed = self._clock() - slot.started
-        stubborn = f"{self._name} does not end after cancellation: it must not swallow CancelledError"
+        elapsed = self.run.clock() - slot.started
+        stubborn = f"{self.run.name} does not end after cancellation: it must not swallow CancelledError"
         if counts.abandoned == 1:
             _LOG.error("%s", stubborn)
         if slot.why == "timeout":
             message = f"no answer in time, and {stubborn}"
             failure = RowFailure("timeout", "TimeoutError", message, attempts=call.attempt, elapsed=elapsed)
         else:
-            failure = failure_of(self._admission.refused(), call.attempt, elapsed)
+            failure = failure_of(self.run.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
-        if len(self._uncancellable) > self._window.whole and self._admission.refusal is None:
+        if len(self._uncancellable) > self._window.whole and self.run.refusal is None:
             # The number of running abandoned calls has reached its limit. Further calls would only harm the destination
             # and this process.
-            why = f"given up: {len(self._uncancellable)} calls of {self._name} continue despite cancellation"
+            why = f"given up: {len(self._uncancellable)} calls of {self.run.name} continue despite cancellation"
             self.refuse(RowFailure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))
         self._employ(1)

@@ -14,7 +14,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from spark_events.enrichment.engine.calls import RowBatch
 from spark_events.enrichment.engine.failure import message_of, type_of
@@ -25,6 +25,8 @@ from spark_events.enrichment.settings import Cache
 __all__ = ["Codec", "Pause", "SharedCache"]
 
 T = TypeVar("T")
+#: Function that receives a looked-up batch, the found answers by index, and the indices without an answer.
+Deliver: TypeAlias = Callable[[RowBatch, dict[int, Any], list[int]], None]
 
 #: After an error, no task of the worker process accesses the store for this time, in seconds.
 _PAUSE_SECONDS = 5.0
@@ -65,7 +67,6 @@ class SharedCache:
         resources: holds the open store between tasks.
         pause: the pause, shared by all runs of this process that use this store.
         counts: the counters of the run.
-        deliver: receives each looked-up batch, the found answers by index, and the indices without an answer.
         clock: monotonic time in seconds.
     """
 
@@ -77,7 +78,6 @@ class SharedCache:
         resources: Resources,
         pause: Pause,
         counts: EngineCounts,
-        deliver: Callable[[RowBatch, dict[int, Any], list[int]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cache.store is not None
@@ -90,20 +90,22 @@ class SharedCache:
         self._make_codec = codec
         self._resources = resources
         self._counts = counts
-        self._deliver = deliver
         self._clock = clock
         self._codec: Codec | None = None
         self._store: Any = None
         self._pause = pause
-        self._lookups: deque[tuple[RowBatch, list[int]]] = deque()
+        self._lookups: deque[tuple[RowBatch, list[int], Deliver]] = deque()
         self._pending: dict[str, bytes] = {}
         self._writing: dict[str, bytes] = {}
         self._tasks: dict[Callable[[], Any], asyncio.Task[None]] = {}
         self._closing = False
 
-    def look_up(self, batch: RowBatch, indices: list[int]) -> None:
-        """Look up the answers of these rows, after the lookups of earlier batches."""
-        self._lookups.append((batch, indices))
+    def look_up(self, batch: RowBatch, indices: list[int], deliver: Deliver) -> None:
+        """Look up the answers of these rows, after the lookups of earlier batches.
+
+        ``deliver`` receives the batch, the found answers by index, and the indices without an answer.
+        """
+        self._lookups.append((batch, indices, deliver))
         self._drain(self._lookups, self._look)
 
     def put(self, request: Hashable, answer: Any) -> None:
@@ -148,14 +150,14 @@ class SharedCache:
 
     async def _look(self) -> None:
         while self._lookups:
-            batch, indices = self._lookups[0]
+            batch, indices, deliver = self._lookups[0]
             found: dict[int, Any] = {}
             try:
                 found = await self._found(batch, indices)
             finally:
                 if not self._closing:
                     self._lookups.popleft()
-                    self._deliver(batch, found, [index for index in indices if index not in found])
+                    deliver(batch, found, [index for index in indices if index not in found])
 
     async def _found(self, batch: RowBatch, indices: Sequence[int]) -> dict[int, Any]:
         if not indices or not await self._is_open():

@@ -83,10 +83,17 @@ class Sharing:
         batch: answers and failures of this batch; None: equal requests share only calls in flight.
         cache: answers of this process; None: there is no cache, or the cache is shared between processes.
         counts: the counters of the run.
+        shared: the cache that processes share; None: there is none.
     """
 
-    def __init__(self, batch: AnswerCache | None, cache: AnswerCache | None, counts: EngineCounts) -> None:
-        self.shared: SharedCache | None = None
+    def __init__(
+        self,
+        batch: AnswerCache | None,
+        cache: AnswerCache | None,
+        counts: EngineCounts,
+        shared: SharedCache | None = None,
+    ) -> None:
+        self.shared = shared
         self._batch = batch
         self._cache = cache
         self._counts = counts

@@ -27,6 +27,11 @@ class InvalidAnswerError(NotAcceptedError):
     __module__, __qualname__ = "builtins", "OutputError"
 
 
+#: Errors of a function that decodes or validates an answer, by top-level package and class name.
+_INVALID = {
+    ("json", "JSONDecodeError"), ("simplejson", "JSONDecodeError"), ("pydantic_core", "ValidationError"),
+    ("msgspec", "DecodeError"),
+}  # fmt: skip
 _TOO_MANY = 429
 _OVERLOADED = {503, 529}
 _THROTTLED = {_TOO_MANY, *_OVERLOADED}
@@ -68,6 +73,8 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
         wall: returns seconds since 1970; used if Retry-After is a date.
     """
     if isinstance(error, NotAcceptedError):
+        return Verdict(retryable=True, answered=True)
+    if retry is not None and retry.on_invalid and not _INVALID.isdisjoint(families(error)):
         return Verdict(retryable=True, answered=True)
     nature = _nature(error, wall)
     if retry is None or not isinstance(error, Exception):

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from spark_events.enrichment.engine.frames import frame_of, holder_of
+from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedShareTuning
+from spark_events.enrichment.engine.frames import Holder, frame_of, holder_of, location
 from spark_events.enrichment.engine.loop import BackgroundLoop
 
 __all__ = ["BLOCKED_SECONDS", "Watch"]
@@ -22,6 +23,7 @@ _LOOK_SECONDS = 0.1
 _LEAST_LOOKS = 3
 
 OnBlocked = Callable[[str, float], None]
+OnWarning = Callable[[str], None]
 
 
 class Watch:
@@ -32,24 +34,36 @@ class Watch:
 
     Args:
         background: the loop. Code on the loop must call :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
+        tuning: thresholds for many short blocking calls.
     """
 
-    def __init__(self, background: BackgroundLoop) -> None:
+    def __init__(self, background: BackgroundLoop, tuning: BlockedShareTuning | None = None) -> None:
         self._background = background
+        self._tuning = tuning or BlockedShareTuning()
+        self._share = BlockedShare(self._tuning)
+        self._sampled = time.monotonic()
+        self._has_run = False
         self._beat = self._since = time.monotonic()
         # Frame of the call at the last check. It is compared by identity, because the frame of another call may look
         # the same.
         self._entry: FrameType | None = None
         self._looks = 0
-        self._listeners: set[OnBlocked] = set()
+        self._listeners: dict[OnBlocked, OnWarning] = {}
         self._wanted = threading.Event()
+        #: Lines that a warning has named, and places of calls that a message has described.
         self._named: set[str] = set()
+        self._logged: set[str] = set()
         self._thread: threading.Thread | None = None
 
-    def add(self, report: OnBlocked) -> None:
-        """Register ``report(where, seconds)``; the watch's thread calls it repeatedly while the loop is blocked."""
+    def add(self, report: OnBlocked, warn: OnWarning) -> None:
+        """Register callbacks, which the watch's thread calls.
+
+        Args:
+            report: called with ``(where, seconds)`` repeatedly while one call blocks the loop.
+            warn: called with a sentence when many short calls have blocked the loop most of the time.
+        """
         self.beat()
-        self._listeners.add(report)
+        self._listeners[report] = warn
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="spark-events-enrich-watch", daemon=True)
             self._thread.start()
@@ -57,7 +71,7 @@ class Watch:
 
     def remove(self, report: OnBlocked) -> None:
         """Unregister a listener; without listeners, the thread sleeps."""
-        self._listeners.discard(report)
+        self._listeners.pop(report, None)
         if not self._listeners:
             self._wanted.clear()
 
@@ -70,15 +84,52 @@ class Watch:
             if not self._wanted.is_set():
                 # Drop the frame, because it references the call's objects.
                 self._entry = None
+                self._sampled = time.monotonic() + _LOOK_SECONDS
             self._wanted.wait()
             time.sleep(_LOOK_SECONDS)
-            self._look()
+            holder = self._holder()
+            self._look(holder)
+            self._sample(holder)
 
-    def _look(self) -> None:
+    def _holder(self) -> Holder | None:
         holder = holder_of(frame_of(self._background.thread_id))
         if holder is not None and holder.imports and holder.opens:
             # Do not report an import: a client library is imported once per process, in the loop's thread.
-            holder = None
+            return None
+        return holder
+
+    def _sample(self, holder: Holder | None) -> None:
+        """Add a sample to the share of time for which calls block the loop."""
+        passed, self._sampled = time.monotonic() - self._sampled, time.monotonic()
+        blocks = holder is not None and self._still_runs(holder)
+        line = location(holder.mine.f_code, holder.mine.f_lineno) if holder is not None and blocks else None
+        found = self._share.add(passed, line)
+        if found is None or found in self._named:
+            return
+        self._named.add(found)
+        text = (
+            f"{found} blocks the event loop most of the time, so the calls of this worker run one after another: use "
+            "an async client there, or asyncio.to_thread, or run more concurrent tasks (repartition)"
+        )
+        _LOG.warning("%s", text)
+        for warn in list(self._listeners.values()):
+            warn(text)
+
+    def _still_runs(self, holder: Holder) -> bool:
+        """Return whether a call continues for a while, without an iteration of the loop."""
+        self._has_run = False
+        try:
+            self._background.loop.call_soon_threadsafe(self._note_iteration)
+        except RuntimeError:  # the loop has ended together with its process
+            return False
+        time.sleep(self._tuning.gap_seconds)
+        again = None if self._has_run else self._holder()
+        return again is not None and again.entry is holder.entry
+
+    def _note_iteration(self) -> None:
+        self._has_run = True
+
+    def _look(self, holder: Holder | None) -> None:
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
             # No call is running, or a different call than at the last check, so the loop makes progress, even if
             # slowly.
@@ -89,13 +140,14 @@ class Watch:
         self._looks += 1
         held = time.monotonic() - self._since
         if self._looks >= _LEAST_LOOKS and held > BLOCKED_SECONDS:
+            self._named.add(location(holder.mine.f_code, holder.mine.f_lineno))
             self._report(holder.describe(), held)
 
     def _report(self, where: str, held: float) -> None:
         for report in list(self._listeners):
             report(where, held)
-        if where not in self._named:
-            self._named.add(where)
+        if where not in self._logged:
+            self._logged.add(where)
             _LOG.warning(
                 "%s blocks the event loop (%.1f s so far), so all other calls of this worker are stalled: "
                 "use an async library there, or asyncio.to_thread",

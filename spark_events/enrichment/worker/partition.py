@@ -73,7 +73,7 @@ class Partition:
         self._plan = plan
         self._attempt = attempt
         self._number = attempt.partition
-        self._scope = scope if task.scope is None else task.scope
+        self._scope = f"{scope if task.scope is None else task.scope}\x1e{task.name}"
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema(), most_bytes)
         codec = functools.partial(AnswerCodec, task.output_schema(), self._writer.misfit)

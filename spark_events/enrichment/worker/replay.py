@@ -44,7 +44,7 @@ class ReplayStore:
         root: the URI of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
         query: the id or name of the query.
         batch: the number of the batch.
-        function: the name of the function.
+        function: the name of the enrichment, by default that of its function.
         version: ``Replay.version``.
         output: the schema of the answers, serialised.
         columns: names and types of the columns on which an answer depends, as a string.

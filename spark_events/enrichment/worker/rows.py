@@ -21,11 +21,11 @@ _NUMBERS = frozenset({int, float})
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
     """Return a function that computes the idempotency key of a row from its index.
 
-    The key is a digest of the scope (query and micro-batch) and of the row's content. The partition and the order are
-    not part of it, because they may be different in a replay. Rows that are equal in every column have the same key.
+    The key is a digest of the scope and of the row's values in some columns. The partition and the order are not part
+    of it, because they may be different in a replay. Rows that are equal in these columns have the same key.
 
     Args:
-        scope: identity of the batch, stable across restarts.
+        scope: identity of the query, the batch and the enrichment, stable across restarts.
         columns: the columns whose values identify the row.
         batch: the rows.
     """
@@ -170,11 +170,18 @@ def _row_type(names: tuple[str, ...]) -> Any:
                 raise KeyError(f"no column {which!r}; the function receives: {', '.join(names)}") from None
         return tuple.__getitem__(self, which)
 
+    def missing(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"no column {name!r}; the function receives: {', '.join(names)}")
+
     def as_dict(self: Any) -> dict[str, Any]:
         """Return the row as a dictionary, like ``pyspark.sql.Row.asDict``."""
         return dict(zip(names, self, strict=True))
 
-    return type("Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "asDict": as_dict})
+    return type(
+        "Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "__getattr__": missing, "asDict": as_dict}
+    )
 
 
 def _at(index: int) -> property:

@@ -26,6 +26,7 @@ class Task:
         output: the serialised schema of the answers.
         input_cols: the columns that the function receives.
         identity: the columns that identify a row, for its idempotency key.
+        name: the enrichment's own name, for the idempotency keys.
         scope: query and batch, for the idempotency key; None: read them from the task's local properties.
         settles: whether failures and the report are returned in a hidden column. If False, and ``on_failure`` is
             ``fail``, the first failure fails the task.
@@ -52,6 +53,7 @@ class Task:
     replay: ReplayStore | None = None
     channel: ChannelAddress | None = None
     names: tuple[str, ...] = ()
+    name: str = ""
 
     def output_schema(self) -> pa.Schema:
         """Return the schema of the answers."""

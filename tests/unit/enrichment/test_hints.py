@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,11 +12,16 @@ import pytest
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.hints import hint, hints
 from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Retry
 
 
 async def unchecked(row: Any, ctx: Any) -> Any:
     async with ctx.resource.get(row.id) as answer:
         return await answer.json()
+
+
+async def decodes(row: Any, ctx: Any) -> Any:
+    return json.loads(await ctx.resource.ask(row.text))
 
 
 async def checked(row: Any, ctx: Any) -> Any:
@@ -39,14 +45,18 @@ async def raising() -> AsyncIterator[Any]:
 
 NO_ATTRIBUTE = RowFailure("error", "AttributeError", "'NoneType' object has no attribute 'get'")
 NO_COLUMN = RowFailure("error", "OutputError", "the function returned a mapping without 'country' and with 'detail'")
+NESTED = RowFailure("error", "RuntimeError", "This event loop is already running")
+NESTED_RUN = RowFailure("error", "RuntimeError", "asyncio.run() cannot be called from a running event loop")
+NO_JSON = RowFailure("error", "json.decoder.JSONDecodeError", "Expecting value: line 1 column 1 (char 0)")
 NO_KEY = RowFailure("error", "KeyError", "'country'")
 A_LIST = RowFailure("error", "OutputError", "the function returned list, not a mapping with x")
 NO_LIST = RowFailure("error", "TypeError", "fn must return a list with one result for each of its 3 rows, not dict")
-RESOURCE, STATUS, SEVERAL, ONE = (
+RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
     "give resource=…",
     "call raise_for_status()",
     "needs batch_size=…",
     "leave out batch_size",
+    "await the coroutine, without run_until_complete",
 )
 
 
@@ -63,6 +73,12 @@ RESOURCE, STATUS, SEVERAL, ONE = (
         (Plan(checked, resource=opened, batch_size=3), A_LIST, ""),
         (Plan(checked, resource=opened, batch_size=3), NO_LIST, ONE),
         (Plan(unchecked), RowFailure("error", "ValueError", "x"), ""),
+        (Plan(unchecked), RowFailure("error", "RuntimeError", "x"), ""),
+        (Plan(checked), NESTED, AWAIT),
+        (Plan(checked), NESTED_RUN, AWAIT),
+        (Plan(unchecked, resource=opened), NO_JSON, STATUS),
+        (Plan(decodes, resource=opened), NO_JSON, "give Retry(on_invalid=True)"),
+        (Plan(decodes, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
     ],
 )
 def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:

@@ -71,14 +71,14 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (plain, "plain (.*test_plan.py.*) is not async; expected async def fn"),
+        (plain, "plain (.*test_plan.py.*) is not async; expected async def fn.*asyncio.to_thread"),
         (yields, "yields"),
         (none, r"none .* takes \(\)"),
         (three, "three .* takes"),
         (keyword, "keyword .* takes"),
         (keyword_context, r"keyword_context .* takes .*; expected async def fn\(row\) or async def fn\(row, ctx\)"),
         (7, "fn is int, not a function"),
-        (Callable, "is not async"),
+        (Callable, "fn is the class Callable, not a function: pass an object of it .* such as Callable"),
         (None, "fn is NoneType"),
     ],
 )

@@ -241,10 +241,9 @@ def test_writes_do_not_open_the_store() -> None:
         looked_up = asyncio.Event()
         codec = AnswerCodec(SCHEMA, lambda _: None)
         cache = SharedCache(
-            Cache(store=opens), "a", lambda: codec, Resources(), Pause(), EngineCounts(),
-            lambda *_: looked_up.set(), lambda: now,
+            Cache(store=opens), "a", lambda: codec, Resources(), Pause(), EngineCounts(), lambda: now
         )  # fmt: skip
-        cache.look_up(batch, [0])
+        cache.look_up(batch, [0], lambda *_: looked_up.set())
         await looked_up.wait()
         now = 60.0
         cache.put(1, {"twice": 2})
@@ -268,8 +267,8 @@ def test_a_store_may_take_two_seconds_to_open_or_the_timeout(timeout: float, err
         batch = RowBatch(Chunk([1], str, 8, requests=[1]), 0.0, RowBuffer(9, 9, 9, lambda: None))
         looked_up, resources = asyncio.Event(), Resources(idle_seconds=0.0)
         codec, store = AnswerCodec(SCHEMA, lambda _: None), Cache(store=opens, timeout=timeout)
-        cache = SharedCache(store, "a", lambda: codec, resources, Pause(), counts, lambda *_: looked_up.set())
-        cache.look_up(batch, [0])
+        cache = SharedCache(store, "a", lambda: codec, resources, Pause(), counts)
+        cache.look_up(batch, [0], lambda *_: looked_up.set())
         await looked_up.wait()
         await cache.close(flush=True)
         await resources.close_unused()

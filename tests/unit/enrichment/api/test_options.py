@@ -37,7 +37,15 @@ def test_help_names_every_argument(function: Any) -> None:
     ("name", "message"),
     [
         ("input_col", "() has no argument 'input_col'; did you mean input_cols?"),
-        ("max_in_flight", "() has no argument 'max_in_flight'; allowed: df, fn, output"),
+        ("max_in_flight", "() has no argument 'max_in_flight'; write limits=Limits(max_in_flight=…)"),
+        ("timeout", "() has no argument 'timeout'; write limits=Limits(timeout=…)"),
+        ("concurrency", "() has no argument 'concurrency'; write limits=Limits(max_in_flight=…)"),
+        ("retries", "() has no argument 'retries'; write retry=Retry(attempts=…)"),
+        ("on_invalid", "() has no argument 'on_invalid'; write retry=Retry(on_invalid=…)"),
+        ("max_ratio", "() has no argument 'max_ratio'; write on_failure=OnFailure(max_ratio=…)"),
+        ("ttl", "() has no argument 'ttl'; write cache=Cache(ttl=…)"),
+        ("name", "() has no argument 'name'; write replay=Replay(name=…)"),
+        ("batch_id", "() has no argument 'batch_id'; write replay=Replay(batch_id=…)"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
@@ -46,3 +54,20 @@ def test_unknown_arguments_are_rejected_with_the_correct_name(function: Any, nam
     with pytest.raises(InvalidPlanError) as caught:
         function(None, lookup, output="x long", **{name: 1})
     assert str(caught.value).startswith(function.__name__ + message)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"limits": 50}, "limits is 50; allowed: a Limits, such as Limits(max_in_flight=50)"),
+        ({"retry": 3}, "retry is 3; allowed: a Retry, such as Retry(attempts=3), or None"),
+        ({"cache": 60}, "cache is 60; allowed: a Cache, such as Cache(ttl=60), or None"),
+        ({"cache": "id"}, "cache is 'id'; allowed: a Cache, such as Cache(by='id'), or None"),
+        ({"replay": "orders"}, "replay is 'orders'; allowed: a Replay, such as Replay(query='orders')"),
+    ],
+)
+def test_plain_values_instead_of_options(argument: dict[str, Any], message: str) -> None:
+    """The message says how to write a plain value."""
+    with pytest.raises(InvalidPlanError) as caught:
+        enrich(None, lookup, output="x long", **argument)  # type: ignore[arg-type]
+    assert str(caught.value) == message

@@ -20,7 +20,7 @@ from spark_events.enrichment.worker.task import Task
 def task_of(plan: Plan, tasks: int, channel: ChannelAddress | None = None) -> Task:
     df: Any = SimpleNamespace(columns=["id"])
     output: Any = SimpleNamespace(serialised=lambda: b"")
-    request = Request(df, plan, output, ("id",), (), "", tasks, b"", definition())
+    request = Request(df, plan, output, ("id",), (), "fn", "", tasks, b"", definition())
     return request.task(scope=None, settles=False, channel=channel)
 
 

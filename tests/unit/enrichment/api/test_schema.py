@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from spark_events.enrichment.api.schema import check_carried, output_of
 from spark_events.errors import InvalidPlanError
 
+_CONF = SimpleNamespace(get=lambda key, default: default)
 _INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that type"
 
 
@@ -46,7 +47,7 @@ def test_an_unparsable_schema_is_rejected_with_spark_s_reason(message: str, reas
     def refuse(rows: list[Any], schema: str) -> None:
         raise RuntimeError(message)
 
-    df: Any = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=refuse), columns=[])
+    df: Any = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=refuse, conf=_CONF), columns=[])
     with pytest.raises(InvalidPlanError) as caught:
         output_of(df, "c char(3)")
     assert str(caught.value) == f"output is 'c char(3)', which Spark cannot parse: {reason}"
@@ -61,7 +62,7 @@ def _spark_that(answer: Any) -> Any:
             raise RuntimeError(answer)
         return SimpleNamespace(schema=answer)
 
-    return SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=create), columns=["id"])
+    return SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=create, conf=_CONF), columns=["id"])
 
 
 _TWINS = StructType([StructField("a", StringType()), StructField("b", StringType()), StructField("a", StringType())])

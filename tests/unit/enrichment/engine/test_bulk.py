@@ -36,7 +36,7 @@ def taken(groups: Groups) -> list[int] | None:
 
 def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
     """Rows that arrive after a flush can be in the same call as the flushed rows."""
-    groups = Groups(SIZE, lambda: None)
+    groups = Groups(SIZE, lambda _: None)
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
     groups.add(batch_of(range(2, 3)), range(1))
@@ -50,7 +50,7 @@ def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
 def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
     """The queue returns all waiting rows once, in order, in calls of limited size. The last flush empties it."""
     notified: list[None] = []
-    groups = Groups(SIZE, lambda: notified.append(None))
+    groups = Groups(SIZE, lambda _: notified.append(None))
     added = 0
     calls: list[list[int]] = []
     for step in steps:

@@ -10,11 +10,13 @@ import socket
 import ssl
 import time
 import urllib.error
+from collections.abc import Callable
 from email.message import Message
 from typing import Any
 
 import aiohttp
 import httpx
+import pydantic
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
@@ -244,6 +246,39 @@ def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
     """Even without a retry policy, failures are classified for the circuit breaker."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True, unreachable=True)
+
+
+def _raised_by(decode: Callable[[], Any]) -> Exception:
+    try:
+        decode()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+class Answer(pydantic.BaseModel):
+    """Model of an answer."""
+
+    risk: float
+
+
+@pytest.mark.parametrize(
+    ("decode", "is_invalid"),
+    [
+        (lambda: json.loads("Sure! {"), True),
+        (lambda: httpx.Response(200, text="<html>").json(), True),
+        (lambda: Answer.model_validate_json('{"risk": "high"}'), True),
+        (lambda: Answer.model_validate({}), True),
+        (lambda: {"a": 1}["risk"], False),
+        (lambda: int("x"), False),
+    ],
+)
+def test_on_invalid_covers_errors_of_decoding(decode: Callable[[], Any], is_invalid: bool) -> None:
+    """An answer that the function cannot decode is retried if the user asks for it, and is never an outage."""
+    error = _raised_by(decode)
+    assert judge(error, Retry(on_invalid=True)).retryable is is_invalid
+    assert not judge(error, RETRY).retryable
+    assert not judge(error, Retry(on_invalid=True)).outage
 
 
 def test_a_permanent_exception_decides_for_its_group() -> None:

@@ -332,7 +332,7 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_micro_batch(tmp_pat
     check_definition(kept, batch, "code")
     check_definition(store(tmp_path, version="2"), batch, "other code")
     check_definition(kept, dataclasses.replace(batch, run="second"), "other code")
-    with pytest.raises(InvalidPlanError, match=r"give each enrichment of a batch its own Replay\.version"):
+    with pytest.raises(InvalidPlanError, match=r"give each enrichment of a batch its own Replay\.name"):
         check_definition(kept, batch, "other code")
 
 

@@ -68,6 +68,8 @@ def test_columns_are_accessible_by_attribute_key_and_position() -> None:
     assert (first["a b"], first["class"]) == ("x", 1.5)
     assert second.asDict() == {"class": 2.5, "id": 2, "a b": None}
     assert tuple(second) == (2.5, 2, None)
+    with pytest.raises(AttributeError, match="no column 'other'; the function receives: class, id, a b"):
+        _ = second.other
     with pytest.raises(KeyError, match="no column 'other'; the function receives: class, id, a b"):
         first["other"]
     assert [tuple(row) for row in RowReader([]).read(batch)[0]] == [(), ()]

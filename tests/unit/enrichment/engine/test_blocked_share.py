@@ -1,0 +1,33 @@
+"""Tests of the share of time for which calls block the event loop."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedShareTuning
+
+
+@pytest.mark.parametrize(
+    ("samples", "seconds", "found"),
+    [
+        (["a"] * 20, 0.1, "a"),
+        (["a", "b", "a"] * 7, 0.1, "a"),
+        (["a", None, "a"] * 7, 0.1, "a"),
+        ([None] * 20, 0.1, None),
+        (["a", None] * 10, 0.1, None),
+        (["a"] * 19, 0.1, None),
+        # A process that takes few samples has no evidence.
+        (["a"] * 9, 1.0, None),
+    ],
+)
+def test_the_line_that_blocks_most(samples: list[str | None], seconds: float, found: str | None) -> None:
+    """A line is named if calls blocked the loop for more than half of a window with enough samples."""
+    share = BlockedShare(BlockedShareTuning())
+    named = [line for sample in samples if (line := share.add(seconds, sample)) is not None]
+    assert named == ([found] if found else [])
+
+
+def test_each_window_is_judged_by_itself() -> None:
+    share = BlockedShare(BlockedShareTuning(window_seconds=3.0, least_samples=3))
+    given = ["a", "a", "a", None, None, None, "b", "b", None]
+    assert [share.add(1.0, one) for one in given] == [None, None, "a", None, None, None, None, None, "b"]
