@@ -17,6 +17,7 @@ KINDS = {
     **dict.fromkeys((f"webhook {format}" for format in (*ALERTS, "template")), True),
     **dict.fromkeys(SILENT, False),
     "heartbeat": True,
+    "email": True,
 }
 URL, ENDPOINT = {"url": "http://localhost:1"}, {"endpoint": "http://localhost:1"}
 #: Required settings of a type, or of a type and format.
@@ -25,6 +26,7 @@ REQUIRED = {
     "file": {"path": "/tmp/events.jsonl"},
     "kafka": {"topic": "events", "bootstrap.servers": "localhost:1"},
     "heartbeat": URL,
+    "email": {"host": "localhost", "from": "a@b", "to": "c@d"},
     "openlineage": URL,
     "otlp": ENDPOINT,
     "otlp-traces": ENDPOINT,
