@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
+from spark_events.config import (
+    Kind,
+    Setting,
+    Settings,
+    boolean,
+    duration,
+    integer,
+    is_name,
+    names,
+    option,
+    positive_duration,
+)
 from spark_events.config.kinds import PATHS
 from spark_events.config.quoting import quoted_key
 from spark_events.config.references import resolve
@@ -178,7 +189,8 @@ def read(
         for name in dict.fromkeys([*configured, *active])
         if (found := settings.problems_below(f"{REPORTER}.{name}"))
     }
-    chosen = {name: plans[name] for name in active if name not in problems}
+    # Without a plan and a problem: a required value is elsewhere, and was not checked.
+    chosen = {name: plans[name] for name in active if name in plans and name not in problems}
     disabled = {name: found for name, found in problems.items() if name in active}
     is_strict = strict or config is None or config.required or (bool(disabled) and not chosen)
     settings.check(() if is_strict else [f"{REPORTER}.{name}" for name in problems])
@@ -235,9 +247,13 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
                 f"{key}: given 'process', but a reporter object cannot move to another process; pass its class instead",
             )
             return None
-        make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
+        make = partial(_in_process, name, given, settings.below(prefix))
     notifies = bool(getattr(config, "notifies", getattr(make_type, "notifies", False)))
     return ReporterPlan(make, config, delivery, selection, breaker, spool, notifies)
+
+
+def _in_process(name: str, given: str, settings: Sequence[Setting]) -> Reporter:
+    return ProcessReporter(name, resolve(given), list(settings))
 
 
 def _with_defaults_of(
