@@ -549,9 +549,14 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):
-    """Record of a ``QueryProgressEvent``."""
+    """Record of a ``QueryProgressEvent``.
+
+    ``asynchronous`` states whether Spark may write the batch's commit after this report; None if unknown, as in an
+    event log and for a Spark Connect client.
+    """
 
     progress: StreamingProgress
+    asynchronous: bool | None = None
 
 
 class AddedEvent(msgspec.Struct, frozen=True):

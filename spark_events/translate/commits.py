@@ -16,19 +16,33 @@ from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 
-__all__ = ["Commits", "input_rows", "is_commit"]
+__all__ = ["Commits", "committed_at", "input_rows", "is_commit"]
 
 _SOURCES = "spark.batch.sources"
+_COMMITTED = "spark.batch.committed"
+#: Sinks with which Spark rejects asynchronous progress tracking, and whose rows real-time mode cannot write.
+_SYNCHRONOUS = ("FileSink[", "ForeachBatchSink", "DeltaSink[")
 
 
 def is_commit(progress: StreamingProgress) -> bool:
-    """Return whether the trigger committed a batch; a trigger without data may commit none.
+    """Return whether the trigger processed a batch; a trigger without data may process none.
 
-    Spark reports progress after it has written the batch to the checkpoint's ``commits/`` folder. If a trigger commits
-    no batch, its progress report contains the number of the next batch. Such a report contains no ``addBatch`` phase,
-    because Spark did not call the sink.
+    In the progress report of a trigger without a batch, the batch is the next one. Such a report contains no
+    ``addBatch`` phase, because Spark did not call the sink.
     """
     return "addBatch" in progress.duration_ms
+
+
+def is_proven(record: QueryProgress) -> bool | None:
+    """Return whether the report proves that the batch is in the checkpoint's ``commits/`` folder; None if unknown.
+
+    Spark reports progress after it has written the entry, except with asynchronous progress tracking, which it allows
+    for queries without state and for some sinks only.
+    """
+    sink = record.progress.sink
+    if record.progress.state_operators or (sink is not None and sink.description.startswith(_SYNCHRONOUS)):
+        return True
+    return None if record.asynchronous is None else not record.asynchronous
 
 
 class Commits:
@@ -58,13 +72,16 @@ class Commits:
             record: a progress report for which :func:`is_commit` is true.
             at: when the batch was committed, in milliseconds since the epoch.
         """
-        batch = record.progress.batch_id
-        self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
-        self._run.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
+        self._run.last_committed_batch = record.progress.batch_id
+        proven = is_proven(record)
+        self._run.is_asynchronous = proven is False
+        self._run.committed_offsets = (
+            [] if proven is False else [offset_text(source.end_offset) for source in record.progress.sources]
+        )
         if not self._config.enabled:
             return
         yield from self.flush(at)
-        draft = _draft(self._run, record.progress, at, self._config.max_duration)
+        draft = _draft(self._run, record.progress, at, self._config.max_duration, proven)
         if draft.severity is Severity.WARN:
             # Report a slow batch in its own event; a merged event would not show which batch was slow.
             yield from self.flush()
@@ -90,7 +107,7 @@ class Commits:
             yield merged
 
 
-def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None) -> Draft:
+def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None, proven: bool | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
     rows = input_rows(progress)
@@ -98,7 +115,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
         name="BatchCommitEvent",
         class_scope="spark.streaming.query",
         key=("commit", progress.run_id, progress.batch_id),
-        body=_sentence(run, progress, rows, took)
+        body=_sentence(run, progress, rows, took, proven)
         + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else ""),
         severity=Severity.WARN if too_long else Severity.INFO,
         observed_ts_millis=at,
@@ -107,6 +124,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 **run.scope_variables,
                 "spark.batch.id": progress.batch_id,
                 "spark.batch.count": 1,
+                _COMMITTED: proven,
                 "spark.batch.rows_input": rows,
                 "spark.batch.rows_output": _known(progress.sink.num_output_rows) if progress.sink else None,
                 "spark.batch.no_data": rows == 0,
@@ -136,6 +154,10 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     attributes["spark.batch.no_data"] = bool(
         earlier.attributes["spark.batch.no_data"] and later.attributes["spark.batch.no_data"]
     )
+    proven = [draft.attributes.get(_COMMITTED) for draft in (earlier, later)]
+    attributes.pop(_COMMITTED, None)
+    if None not in proven:
+        attributes[_COMMITTED] = all(proven)
     # Averages cannot be merged without the number of rows of each batch.
     attributes.pop("spark.batch.event_time_avg", None)
     for key, choose in (("spark.batch.event_time_min", min), ("spark.batch.event_time_max", max)):
@@ -146,7 +168,7 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
         attributes[_SOURCES] = _merged_sources(str(earlier.attributes[_SOURCES]), str(later.attributes[_SOURCES]))
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
     took = attributes.get("spark.batch.duration.trigger_execution_ms")
-    body = f"Query '{title}' committed batches {first} to {attributes['spark.batch.id']}"
+    body = f"Query '{title}' {_verb(attributes.get(_COMMITTED))} batches {first} to {attributes['spark.batch.id']}"
     body += (
         "" if took is None else f" in {took} ms"
     ) + f": {counted(int(attributes['spark.batch.rows_input']), 'row')}"
@@ -175,13 +197,17 @@ def _known(rows: int) -> int | None:
     return rows if rows >= 0 else None
 
 
-def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None) -> str:
+def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None, proven: bool | None) -> str:
     duration = "" if took is None else f" in {took} ms"
     what = counted(rows, "row") if rows else "no data"
     watermark = progress.event_time.get("watermark")
-    return f"Query '{run.title}' committed batch {progress.batch_id}{duration}: {what}" + (
+    return f"Query '{run.title}' {_verb(proven)} batch {progress.batch_id}{duration}: {what}" + (
         f", watermark {watermark}" if watermark else ""
     )
+
+
+def _verb(proven: AttributeValue | None) -> str:
+    return "processed" if proven is False else "committed"
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:

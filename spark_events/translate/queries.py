@@ -44,6 +44,7 @@ class Run:
         self.status = Status()
         self.last_reported_batch = -1
         self.batch_runs = False
+        self.is_asynchronous = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
@@ -57,9 +58,13 @@ class Run:
         self.batch_runs = batch > self.last_committed_batch
 
     def follow(self, earlier: Run) -> None:
-        """Copy the state that the query's checkpoint carries over from the preceding run."""
-        self.last_committed_batch = earlier.last_committed_batch
-        self.committed_offsets = earlier.committed_offsets
+        """Copy the state that the query's checkpoint carries over from the preceding run.
+
+        If the earlier run's commits are unknown, the next batch may be an earlier one.
+        """
+        if not earlier.is_asynchronous:
+            self.last_committed_batch = earlier.last_committed_batch
+            self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
 
     @property
