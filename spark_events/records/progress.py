@@ -16,6 +16,7 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     end_offset: msgspec.Raw = msgspec.Raw(b"null")
     latest_offset: msgspec.Raw = msgspec.Raw(b"null")
     num_input_rows: int = 0
+    metrics: dict[str, Any] | None = None
 
 
 class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):

@@ -136,6 +136,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 "spark.batch.sink": progress.sink.description if progress.sink else None,
                 **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
+                **_backlogs(run, progress),
                 **_state(progress.state_operators),
                 **_observed(progress.observed_metrics),
             }
@@ -233,6 +234,13 @@ def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
     ]
     known = [behind for behind in lags if behind is not None]
     return {_SOURCES: _json(described), "spark.batch.lag": sum(known) if known else None}
+
+
+def _backlogs(run: Run, progress: StreamingProgress) -> dict[str, AttributeValue | None]:
+    found: dict[str, AttributeValue | None] = {}
+    for index, backlog in enumerate(run.backlogs.after(progress)):
+        found |= backlog.attributes(index)
+    return found
 
 
 def _merged_sources(earlier: str, later: str) -> str:

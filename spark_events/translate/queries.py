@@ -11,6 +11,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import QueryStarted, QueryTerminated
+from spark_events.translate.backlogs import Backlogs
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -48,6 +49,7 @@ class Run:
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
+        self.backlogs = Backlogs()
         self.committed_offsets: list[str | None] = []
         self.failure: StandingFailure | None = None
         self.failed_job: StandingFailure | None = None
