@@ -186,7 +186,7 @@ def late() -> list[Event]:
     hour = START + 3_600_000
     backlog = BacklogConfig(records=1, bytes=1, files=1, seconds=0.1, time=60.0)
     limits = DeadlineConfig(progress=60.0, job=60.0, application=60.0, lag=1, lag_time=60.0, backlog=backlog)
-    translator = Translator(TranslateConfig(deadline=limits, executor=ExecutorConfig(2)))
+    translator = Translator(TranslateConfig(deadline=limits, executor=ExecutorConfig(4)))
     stage = {"stage_id": 7, "attempt": 0, "name": "s", "tasks": 4, "time": START, "finished": 1}
     stage |= {"properties": {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "1"}}
     running = stage | {"running": 1, "longest": {"task": 3, "executor": "2", "host": "h", "time": START}}
@@ -206,6 +206,8 @@ def late() -> list[Event]:
         query_progress(0, "r1", "q1", sources=[source]) | {"seq": 4},
         SQL_START,
         {"kind": "job_start", "seq": 5, "job_id": 3, "time": START, "properties": properties},
+        {"kind": "exclusion", "excluded": True, "executor_id": "7", "failures": 2, "stage_id": 7, "time": START},
+        {"kind": "unschedulable", "unschedulable": True, "stage_id": 7, "time": START},
         added,
         lost,
         lost | {"executor_id": "8"},
