@@ -117,7 +117,7 @@ class ExecutorEvents:
         who = f"Node {record.host}" if is_node else f"Executor {record.executor_id}"
         failed = "executor" if is_node else "task"
         scope = "application" if record.stage_id is None else "stage"
-        status = "EXCLUDED" if record.excluded else "ADDED"
+        old, status = ("INCLUDED", "EXCLUDED") if record.excluded else ("EXCLUDED", "INCLUDED")
         if record.excluded:
             where = "the application" if record.stage_id is None else f"stage {record.stage_id}"
             body = f"{who} was excluded from {where} after {counted(record.failures, f'failed {failed}')}"
@@ -126,7 +126,7 @@ class ExecutorEvents:
         details: dict[str, AttributeValue | None] = {
             "spark.executor.id": record.executor_id,
             "spark.executor.host": record.host,
-            "spark.status.old": "ADDED" if record.excluded else "EXCLUDED",
+            "spark.status.old": old,
             "spark.status.new": status,
             "spark.executor.scope": scope,
             "spark.executor.failures": record.failures if record.excluded else None,

@@ -1,4 +1,4 @@
-"""Task that fails once. Spark excludes its executor from the stage, then from the application, and includes it again."""
+"""Task that fails once, so Spark excludes its executor from the stage and the application, until the timeout."""
 
 from collections.abc import Iterable
 

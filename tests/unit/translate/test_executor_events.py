@@ -133,31 +133,31 @@ def test_a_long_reason_is_analysed_in_linear_time(blank: str) -> None:
     [
         (
             {"excluded": True, "executor_id": "7", "failures": 2},
-            ("ADDED", "EXCLUDED", "application"),
+            ("INCLUDED", "EXCLUDED", "application"),
             "WARN",
             "shop: executor 7 was excluded from the application after 2 failed tasks",
         ),
         (
             {"excluded": True, "executor_id": "7", "failures": 1, "stage_id": 23, "attempt": 1},
-            ("ADDED", "EXCLUDED", "stage"),
+            ("INCLUDED", "EXCLUDED", "stage"),
             "WARN",
             "shop: executor 7 was excluded from stage 23 after 1 failed task",
         ),
         (
             {"excluded": True, "host": "host-3", "failures": 2, "stage_id": 23},
-            ("ADDED", "EXCLUDED", "stage"),
+            ("INCLUDED", "EXCLUDED", "stage"),
             "WARN",
             "shop: node host-3 was excluded from stage 23 after 2 failed executors",
         ),
         (
             {"excluded": False, "executor_id": "7"},
-            ("EXCLUDED", "ADDED", "application"),
+            ("EXCLUDED", "INCLUDED", "application"),
             "INFO",
             "shop: executor 7 is no longer excluded",
         ),
         (
             {"excluded": False, "host": "host-3"},
-            ("EXCLUDED", "ADDED", "application"),
+            ("EXCLUDED", "INCLUDED", "application"),
             "INFO",
             "shop: node host-3 is no longer excluded",
         ),
