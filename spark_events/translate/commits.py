@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from spark_events.event import AttributeValue, Severity, snake_case
-from spark_events.records.progress import SourceProgress, StateOperatorProgress, StreamingProgress
+from spark_events.records.progress import SourceProgress, StreamingProgress
 from spark_events.records.types import QueryProgress
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
+from spark_events.translate.state import repaired, state_attributes
 
 __all__ = ["Commits", "committed_at", "input_rows", "is_commit"]
 
@@ -111,13 +112,15 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
     rows = input_rows(progress)
+    repairs = repaired(progress.state_operators)
     return Draft(
         name="BatchCommitEvent",
         class_scope="spark.streaming.query",
         key=("commit", progress.run_id, progress.batch_id),
         body=_sentence(run, progress, rows, took, proven)
-        + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else ""),
-        severity=Severity.WARN if too_long else Severity.INFO,
+        + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else "")
+        + (f"; Spark repaired {counted(repairs, 'damaged snapshot')} of its state" if repairs else ""),
+        severity=Severity.WARN if too_long or repairs else Severity.INFO,
         observed_ts_millis=at,
         attributes=present(
             {
@@ -137,7 +140,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
                 **_backlogs(run, progress),
-                **_state(progress.state_operators),
+                **state_attributes(progress.state_operators),
                 **_observed(progress.observed_metrics),
             }
         ),
@@ -181,8 +184,8 @@ def _adds_up(key: str) -> bool:
     return (
         key in ("spark.batch.count", "spark.batch.rows_input", "spark.batch.rows_output")
         or key in ("spark.state.rows_updated", "spark.state.rows_removed", "spark.state.rows_dropped_by_watermark")
-        or key == "spark.state.checkpointed_bytes"
-        or key.startswith("spark.batch.duration.")
+        or key in ("spark.state.checkpointed_bytes", "spark.state.commit_ms", "spark.state.snapshots_repaired")
+        or key.startswith(("spark.state.timers_", "spark.batch.duration."))
     )
 
 
@@ -254,30 +257,6 @@ def _merged_sources(earlier: str, later: str) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
-    if not operators:
-        return {}
-    return {
-        "spark.state.operators": len(operators),
-        "spark.state.rows_total": sum(operator.num_rows_total for operator in operators),
-        "spark.state.rows_updated": sum(operator.num_rows_updated for operator in operators),
-        "spark.state.rows_removed": sum(operator.num_rows_removed for operator in operators),
-        "spark.state.rows_dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
-        "spark.state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
-        "spark.state.checkpointed_bytes": _checkpointed(operators),
-    }
-
-
-def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
-    """Return the bytes that the batch copied to the checkpoint, like Flink's ``checkpointedSize``.
-
-    Only RocksDB reports this number. With changelog checkpointing, RocksDB reports 0 for a batch that wrote a
-    changelog, so the function returns None for 0.
-    """
-    metrics = (operator.custom_metrics for operator in operators)
-    return sum(metric.rocksdb_bytes_copied for metric in metrics if metric is not None) or None
 
 
 def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:

@@ -112,7 +112,8 @@ def story() -> list[Event]:
         *application.records[1:],
     ]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
-    state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
+    timers = {"numRegisteredTimers": 1, "numDeletedTimers": 1, "numExpiredTimers": 1}
+    state |= {"customMetrics": {"rocksdbBytesCopied": 1, "rocksdbNumSnapshotsAutoRepaired": 1, **timers}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
     source |= {"metrics": {"numFilesOutstanding": "2", "estimatedTotalBytesBehindLatest": "64.0"}}
     times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}

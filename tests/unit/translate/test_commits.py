@@ -355,3 +355,24 @@ def test_a_run_that_follows_unproven_commits_may_begin_with_an_earlier_batch() -
     (failed,) = [event for event in events if event.name == "JobFailureEvent"]
     assert "spark.batch.id" not in failed.attributes
     assert "spark.streaming.query.committed_offsets" not in failed.attributes
+
+
+def test_state_is_described_by_operator_and_its_repairs_are_warnings() -> None:
+    metrics = {"rocksdbNumSnapshotsAutoRepaired": 1, "numRegisteredTimers": 4, "numExpiredTimers": 3}
+    timers = {**STATE, "operatorName": "transformWithStateExec", "commitTimeMs": 20, "customMetrics": metrics}
+    event = commit(stateOperators=[{**STATE, "operatorName": "dedupe", "commitTimeMs": 5}, timers])
+    assert event.severity is Severity.WARN
+    assert event.body.endswith("5 rows; Spark repaired 1 damaged snapshot of its state")
+    expected = {
+        "spark.state.commit_ms": 25,
+        "spark.state.snapshots_repaired": 1,
+        "spark.state.timers_registered": 4,
+        "spark.state.timers_expired": 3,
+    }
+    assert expected.items() <= event.attributes.items()
+    assert "spark.state.timers_deleted" not in event.attributes
+    operators = json.loads(str(event.attributes["spark.state.by_operator"]))
+    assert [(one["name"], one["rows"], one["commit_ms"]) for one in operators] == [
+        ("dedupe", 7, 5),
+        ("transformWithStateExec", 7, 20),
+    ]
