@@ -22,12 +22,15 @@ LINKS = {
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
     "pod": "spark.kubernetes.driver.pod.name",
     "namespace": "spark.kubernetes.namespace",
+    "container": "spark.kubernetes.driver.podTemplateContainerName",
+    "submitInDriver": "spark.kubernetes.submitInDriver",
     "parentRun": "spark.openlineage.parentRunId",
     "parentNamespace": "spark.openlineage.parentJobNamespace",
     "parentJob": "spark.openlineage.parentJobName",
     "rootRun": "spark.openlineage.rootParentRunId",
     "rootNamespace": "spark.openlineage.rootParentJobNamespace",
     "rootJob": "spark.openlineage.rootParentJobName",
+    "lineageContext": "spark.openlineage.context",
 }
 
 
@@ -131,8 +134,8 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
     ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
     main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
-    application's setting keys. ``links`` contains URLs and the run that submitted the application, under the names in
-    :data:`LINKS`. ``settings`` contains Spark's own settings, redacted.
+    application's setting keys. ``links`` contains URLs, the run that submitted the application, and the driver's place
+    on Kubernetes, under the names in :data:`LINKS`, and ``node``. ``settings`` contains Spark's own settings, redacted.
     """
 
     app_id: str | None

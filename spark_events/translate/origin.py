@@ -10,6 +10,7 @@ from spark_events.event import AttributeValue
 from spark_events.translate.call_sites import described, user_call_site
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
+from spark_events.translate.job_tags import job_tags
 from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
@@ -20,6 +21,7 @@ _CARRIED = (
     ("spark.jobGroup.id", "spark.job.group"),
     ("callSite.short", "spark.job.call_site"),
     ("spark.sql.execution.id", "spark.sql.execution.id"),
+    ("spark.openlineage.context", "openlineage.context"),
 )
 
 
@@ -63,6 +65,9 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
         executions: to find the description, sources and targets of the SQL execution; None omits them.
     """
     attributes: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
+    tags = properties.get("spark.job.tags")
+    if tags:
+        attributes |= job_tags(tags).attributes
     execution, query = properties.get("spark.sql.execution.id"), properties.get("sql.streaming.queryId")
     clause = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
     if execution is not None and executions is not None:

@@ -104,8 +104,11 @@ def story() -> list[Event]:
     application.trigger(0, [4, 4], 0, 0)
     application.ends(0, False)
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
-    application.job({"spark.sql.execution.id": "3"}, False, 0)
-    known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
+    uuid = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb"
+    connect = f"SparkConnect_OperationTag_User_ada_Session_{uuid}_Operation_{uuid}"
+    tagged = {"spark.job.tags": f"nightly,{connect}", "spark.openlineage.context": "c"}
+    application.job({"spark.sql.execution.id": "3", **tagged}, False, 0)
+    known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "node": "n"}
     compared = {"spark.executor.memory": "8g"}
     records = [
         application_start(attempt_id="1", main_class="a.Main", links=known, settings=compared),

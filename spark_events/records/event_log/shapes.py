@@ -73,6 +73,8 @@ class OriginProperties(msgspec.Struct, gc=False, omit_defaults=True):
     query: str | None = msgspec.field(name="sql.streaming.queryId", default=None)
     batch: str | None = msgspec.field(name="streaming.sql.batchId", default=None)
     policy: str | None = msgspec.field(name="spark.sql.streaming.multipleWatermarkPolicy", default=None)
+    tags: str | None = msgspec.field(name="spark.job.tags", default=None)
+    lineage: str | None = msgspec.field(name="spark.openlineage.context", default=None)
 
 
 class JobStartLine(_Core):
