@@ -193,10 +193,11 @@ class JobStart(_Line, frozen=True, kw_only=True):
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):
-    """Start of the first job of a query's batch.
+    """Start of the first job of a query's batch, or of the first SQL execution of a query's run.
 
     The shim records the batch's further jobs and stages only if one of them fails. The properties contain the query,
-    the batch and the policy for several watermarks.
+    the batch, the policy for several watermarks, and the tags of the jobs. The record of a SQL execution contains the
+    tag of the query's own session.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
@@ -219,7 +220,8 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
 
     ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those lines of the
     physical plan's description that name tables and paths. Secrets in the lines are redacted, and the lines have at
-    most 4,096 characters in total.
+    most 4,096 characters in total. ``tags`` and ``group`` are those of the execution's jobs, if the Spark version
+    reports them.
     """
 
     execution_id: int
@@ -227,6 +229,8 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     root_id: int | None = None
     description: str | None = None
     plan: list[str] = []
+    tags: str = ""
+    group: str | None = None
 
     @property
     def reads(self) -> list[str]:
@@ -252,14 +256,36 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class StatementTimedOut(_Line, frozen=True, kw_only=True):
-    """``SparkListenerThriftServerOperationTimeout``: the Thrift server cancels a statement after its query timeout.
+class StatementStarted(_Line, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationStart``: the Thrift server starts a statement.
 
-    ``statement_id`` is the job group of the statement's jobs.
+    ``statement_id`` is the job group of the statement's jobs. ``session_id``, ``user`` and ``statement`` describe the
+    client's session and the statement's text; "" if unknown. ``started`` is the time of the start, in milliseconds
+    since the epoch.
     """
 
     statement_id: str
     time: int
+    started: int = 0
+    session_id: str = ""
+    user: str = ""
+    statement: str = ""
+
+
+class StatementTimedOut(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationTimeout``: the Thrift server cancels a statement after its query timeout."""
+
+
+class StatementFailed(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationError`` or ``SparkListenerConnectOperationFailed``: a statement failed.
+
+    ``tag`` is the tag of the operation's jobs in Spark Connect, where ``statement_id`` is the operation's id; None for
+    the Thrift server. ``error`` is the message, and ``trace`` the stack trace, which only the Thrift server reports.
+    """
+
+    tag: str | None = None
+    error: str = ""
+    trace: str = ""
 
 
 class StageSubmitted(_Line, frozen=True, kw_only=True):
@@ -518,12 +544,13 @@ class StageWaited(_Line, frozen=True, kw_only=True):
 
 
 class QueryStarted(_Line, frozen=True, kw_only=True):
-    """Record of a ``QueryStartedEvent``."""
+    """Record of a ``QueryStartedEvent``; ``tags`` are those of the query's jobs, in Spark 4 and later."""
 
     id: str
     run_id: str
     name: str | None
     timestamp: str
+    tags: str = ""
 
 
 class QueryIdle(_Line, frozen=True, kw_only=True):
@@ -599,7 +626,9 @@ Record: TypeAlias = (
     | JobEnd
     | SqlExecutionStart
     | SqlExecutionEnd
+    | StatementStarted
     | StatementTimedOut
+    | StatementFailed
     | QueryStarted
     | QueryIdle
     | QueryTerminated

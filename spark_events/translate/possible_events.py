@@ -74,6 +74,7 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     ),
     "sql_execution_end": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
     "statement_timed_out": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
+    "statement_failed": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
     "stage_tasks": (_SUBTASKS,),
     "stage_completed": (_STAGE_FAILURE, _STAGE_SUMMARY),
     "application_totals": (Effect(_APPLICATION, "ApplicationSummaryEvent", Severity.INFO),),

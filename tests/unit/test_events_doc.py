@@ -48,11 +48,12 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (str, int, float, bool),
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
-ALL, FAILURES, QUERIES, JOBS = (
+ALL, FAILURES, QUERIES, JOBS, CLIENTS = (
     "On every event",
     "One failure, one alarm",
     "On every event of a streaming query",
     "On every event of a job, a stage or a SQL execution",
+    "On every event of a client's work",
 )
 
 
@@ -131,6 +132,15 @@ def story() -> list[Event]:
         query_terminated("r10", "q10", exception="java.util.concurrent.TimeoutException: Futures timed out"),
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
         {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
+        {
+            "kind": "statement_failed",
+            "statement_id": "s",
+            "time": START,
+            "session_id": "s",
+            "user": "ada",
+            "statement": "select 1/0",
+            "error": "[A_B] y",
+        },
         {"kind": "job_start", "job_id": 900, "time": START},
         {
             "kind": "job_end",
@@ -288,9 +298,9 @@ def sections_of(event: Event) -> set[str]:
     """Return the sections of the page that may document the attributes of an event."""
     own = {event.name, ALL} | ({FAILURES} if "incident.key" in event.attributes else set())
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
-        own |= {JOBS, QUERIES}
+        own |= {JOBS, QUERIES, CLIENTS}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):
-        own |= {QUERIES}
+        own |= {QUERIES, CLIENTS}
     return own
 
 

@@ -257,6 +257,7 @@ class QueryStartedLine(_Streaming):
     run_id: str
     name: str | None = None
     timestamp: str = ""
+    job_tags: list[str] = []
 
 
 class QueryIdleLine(_Streaming):
@@ -278,11 +279,53 @@ class SqlExecutionStartLine(_Streaming):
     description: str = ""
     physical_plan_description: str = ""
     time: int = 0
+    job_tags: list[str] = []
+    job_group_id: str | None = None
+
+
+class StatementStartLine(_Streaming):
+    id: str
+    session_id: str
+    statement: str
+    start_time: int
+    user_name: str = ""
 
 
 class StatementTimeoutLine(_Streaming):
     id: str
     finish_time: int
+
+
+class StatementErrorLine(_Streaming):
+    id: str
+    finish_time: int
+    error_msg: str = ""
+    error_trace: str = ""
+
+
+class StatementClosedLine(_Streaming):
+    id: str
+
+
+class OperationStartedLine(_Streaming):
+    """Operation of a Spark Connect client."""
+
+    job_tag: str
+    operation_id: str
+    event_time: int
+    session_id: str
+    user_id: str
+    statement_text: str = ""
+
+
+class OperationFailedLine(_Streaming):
+    operation_id: str
+    event_time: int
+    error_message: str = ""
+
+
+class OperationClosedLine(_Streaming):
+    operation_id: str
 
 
 class SqlExecutionEndLine(_Streaming):

@@ -10,7 +10,7 @@ import msgspec
 from spark_events.records.event_log.failures import beginning, cut
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
-from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
+from spark_events.records.types import BatchStarted, SqlExecutionEnd, SqlExecutionStart
 
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
@@ -20,6 +20,10 @@ _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
 #: Strings in the description that Spark assigns to the executions of a micro-batch.
 _RUN = "\nrunId = "
+_MICRO_BATCH = re.compile(r"(?:^|\n)id = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\d+)", re.ASCII)
+#: Tag of a session among the tags of an execution.
+_SESSION = re.compile(r"(?:^|,)(spark-session-[0-9a-f-]{36})(?:,|$)")
+_MOST_QUERIES = 2_000
 _BATCH = "\nbatch = "
 #: Limits, in characters, of a plan's description that is read, of all its selected lines, and of one line.
 _LONGEST_PLAN = 1 << 20
@@ -43,11 +47,13 @@ class SqlLines:
     def __init__(self, redaction: Redaction) -> None:
         self.redaction = redaction
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        # The session of each query.
+        self._sessions: OrderedDict[str, str] = OrderedDict()
         self._failed_last = False
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
-    def start(self, line: bytes) -> SqlExecutionStart | None:
-        """Return the record of an execution's start; None for an execution in a micro-batch.
+    def start(self, line: bytes) -> SqlExecutionStart | BatchStarted | None:
+        """Return the record of an execution's start; for one in a micro-batch, that of the query's session, or None.
 
         The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
         cut removed a part of the description.
@@ -61,14 +67,32 @@ class SqlLines:
         self._running[started.execution_id] = root, description
         if len(self._running) > _MOST_RUNNING:
             self._running.popitem(last=False)
+        tags = ",".join(started.job_tags)
         if _RUN in description and _BATCH in description:
-            return None
+            return self._batch_started(description, tags)
         return SqlExecutionStart(
             execution_id=started.execution_id,
             root_id=root,
             time=started.time,
             description=self._description(description),
             plan=self._names_of(started.physical_plan_description),
+            tags=self.redaction.job_property("spark.job.tags", beginning(tags)),
+            group=None if started.job_group_id is None else beginning(started.job_group_id),
+        )
+
+    def _batch_started(self, description: str, tags: str) -> BatchStarted | None:
+        batch, session = _MICRO_BATCH.search(description), _SESSION.search(tags)
+        if batch is None or session is None or self._sessions.get(batch[1]) == session[1]:
+            return None
+        self._sessions[batch[1]] = session[1]
+        if len(self._sessions) > _MOST_QUERIES:
+            self._sessions.popitem(last=False)
+        return BatchStarted(
+            properties={
+                "sql.streaming.queryId": batch[1],
+                "streaming.sql.batchId": batch[2],
+                "spark.job.tags": session[1],
+            }
         )
 
     def _decoded(self, line: bytes) -> SqlExecutionStartLine:

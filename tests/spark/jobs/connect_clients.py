@@ -6,6 +6,7 @@ Arguments: the folder and the server's port.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,5 +44,6 @@ try:
     errors.append("nothing was raised")
 except Exception as error:
     errors.append(type(error).__name__)
-truth = {"session": spark.session_id, "errors": errors, "query": str(query.id), "run": str(query.runId)}
+session: Any = spark
+truth = {"session": session.session_id, "errors": errors, "query": str(query.id), "run": str(query.runId)}
 (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")

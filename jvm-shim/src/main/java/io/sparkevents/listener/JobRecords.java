@@ -32,6 +32,8 @@ public final class JobRecords {
   private static final class Batch {
     final Subject subject = new Subject();
     String id;
+    final Subject sessionSubject = new Subject();
+    String session;
   }
 
   private final Consumer<Record> sink;
@@ -141,6 +143,27 @@ public final class JobRecords {
               Record.Change.keep(batch.subject, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected)),
               Text.length(selected)));
+    }
+  }
+
+  /**
+   * Handles the start of a micro-batch's SQL execution. Its session belongs to the query alone, so the tag of the session
+   * shows which other jobs are the query's: those that run in a {@code foreachBatch} of a Spark Connect client.
+   */
+  void batchStarted(String query, String id, String session) {
+    Batch batch = batches.computeIfAbsent(query, first -> new Batch());
+    if (!session.equals(batch.session)) {
+      batch.session = session;
+      sink.accept(
+          new Record(
+              "batch_started",
+              Record.Priority.ROUTINE,
+              Record.Change.keep(batch.sessionSubject, Record.Rank.WORK),
+              json -> {
+                json.writeObjectFieldStart("properties");
+                Record.write(json, JobProperties.QUERY, query, JobProperties.BATCH, id, JobProperties.TAGS, session);
+                json.writeEndObject();
+              }));
     }
   }
 
