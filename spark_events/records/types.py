@@ -197,7 +197,7 @@ class BatchStarted(_Line, frozen=True, kw_only=True):
 
     The shim records the batch's further jobs and stages only if one of them fails. The properties contain the query,
     the batch, the policy for several watermarks, and the tags of the jobs. The record of a SQL execution contains the
-    tag of the query's own session.
+    tags of the query: those of its client and of its own session.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
@@ -254,6 +254,20 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     root_id: int | None = None
     description: str | None = None
     error: str | None = None
+
+
+class DataWritten(_Line, frozen=True, kw_only=True):
+    """Success of an outermost SQL execution that has written data, outside micro-batches.
+
+    ``started`` is the time of the execution's start. ``nodes`` are the commands of the execution and of its nested
+    executions, redacted, by execution id. ``metrics`` are the write's metrics that Spark reported, by Spark's names.
+    """
+
+    execution_id: int
+    time: int
+    started: int
+    nodes: dict[int, str] = {}
+    metrics: dict[str, int] = {}
 
 
 class StatementStarted(_Line, frozen=True, kw_only=True):
@@ -626,6 +640,7 @@ Record: TypeAlias = (
     | JobEnd
     | SqlExecutionStart
     | SqlExecutionEnd
+    | DataWritten
     | StatementStarted
     | StatementTimedOut
     | StatementFailed

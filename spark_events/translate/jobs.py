@@ -70,7 +70,10 @@ class Jobs:
         """Store the batch that a query processes; emit no event."""
         query = record.properties.get("sql.streaming.queryId")
         tags = job_tags(record.properties.get("spark.job.tags", ""))
-        note_batch(record.properties, self._queries.of_query(query))
+        run = self._queries.of_query(query)
+        note_batch(record.properties, run)
+        if run is not None and tags.client:
+            run.tags = run.tags or record.properties["spark.job.tags"]
         if query is not None and tags.session:
             self._queries.owns_session(query, tags.session)
 

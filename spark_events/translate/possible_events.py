@@ -73,6 +73,7 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
         *_on_time(_JOB),
     ),
     "sql_execution_end": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
+    "data_written": (Effect("spark.sql.execution", "DataWrittenEvent", Severity.INFO),),
     "statement_timed_out": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
     "statement_failed": (Effect("spark.sql.execution", _FAILURE, Severity.WARN),),
     "stage_tasks": (_SUBTASKS,),

@@ -28,7 +28,7 @@ _STATUS = re.compile(r"^[A-Z_]+:\s+")
 #: Error of a client that waits for a query that fails; the query reports the failure.
 _OF_QUERY = "[STREAM_FAILED]"
 #: Text of a SQL statement in the description of a Spark Connect operation.
-_QUERY = re.compile(r'\bsql \{\s+query: "((?:[^"\\]|\\.)*)')
+_QUERY = re.compile(r'\bsql(?:_command)? \{\s+(?:query|sql): "((?:[^"\\]|\\.)*)')
 _ESCAPED = re.compile(r"\\(.)")
 _BREAKS = {"n": "\n", "t": "\t", "r": "\r"}
 

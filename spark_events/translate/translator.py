@@ -17,6 +17,7 @@ from spark_events.records.types import (
     ApplicationStart,
     ApplicationTotals,
     BatchStarted,
+    DataWritten,
     Dropped,
     ExecutorAdded,
     ExecutorRemoved,
@@ -65,6 +66,7 @@ from spark_events.translate.statements import Statements
 from spark_events.translate.streams import Streams
 from spark_events.translate.summaries.application import ApplicationSummaries
 from spark_events.translate.summaries.stages import StageSummaries
+from spark_events.translate.writes import Writes
 
 __all__ = ["Translator"]
 
@@ -160,6 +162,7 @@ class Translator:
             culprits,
         )
         self._sql = SqlExecutions(self._jobs, executions, diagnostics, last_failure, culprits)
+        writes = Writes(executions, config.data_written)
         statements = Statements(self._jobs, executions, culprits, diagnostics, last_failure)
         self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
@@ -185,6 +188,7 @@ class Translator:
             JobEnd: (_time, self._job_ended),
             SqlExecutionStart: (_time, _each(self._sql.started, executions.started)),
             SqlExecutionEnd: (_time, self._sql.ended),
+            DataWritten: (_time, writes.written),
             StatementStarted: (_time, statements.started),
             StatementTimedOut: (_time, statements.timed_out),
             StatementFailed: (_time, statements.failed),

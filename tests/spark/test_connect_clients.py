@@ -15,8 +15,9 @@ from spark.harness import JOBS, PATIENT, Lab, environment, file_reporter, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Spark 3.5 tells neither the session of a query's jobs nor the statement of an analysis error.
-SPARK_4 = spark_version() >= (4,)
+#: Earlier versions run the statements of foreachBatch in the session of the client, and report the start of a query
+#: without its tags.
+TELLS_QUERY = spark_version() >= (4, 1)
 LOG = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
@@ -78,6 +79,8 @@ def test_every_event_of_a_client_names_it(one: Served) -> None:
     assert {event["class_scope"] for event in found} == scopes
     for event in found:
         about = event["attributes"]
+        if not TELLS_QUERY and event["body"].endswith("query 'inner' started"):
+            continue
         assert about[CLIENT + "user_id"] == "ada_b", event
         assert CLIENT + "operation_id" in about, event
         if "spark.streaming.query.id" in about or event["name"] != "JobFailureEvent":
@@ -103,7 +106,7 @@ def test_a_statement_without_a_job_is_reported_once(one: Served) -> None:
     assert all("ada_b" in event["body"] for event in (*failed, jobs[0]))
 
 
-@pytest.mark.skipif(not SPARK_4, reason="3.5 does not tell the session of a job")
+@pytest.mark.skipif(not TELLS_QUERY, reason="this version runs foreachBatch in the session of the client")
 def test_a_job_inside_foreach_batch_has_its_query(one: Served) -> None:
     """The failure of a job inside foreachBatch belongs to the incident of its query, which is the one alarm."""
     query, job = one.failures("query")[0], one.failures("job")[1]

@@ -237,10 +237,14 @@ def summed_up() -> list[Event]:
     failure = {"chain": [{"type": "java.io.IOException", "message": "No space left on device"}]}
     spending = {"spark.enrich.function": "lookup", "spark.enrich.usage": 9, "spark.enrich.cost": 0.5}
     spent = {"id": "7", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
+    metrics = {"number of output rows": 1, "number of written files": 1, "written output": 1}
+    metrics |= {"number of dynamic part": 1, "job commit time": 1}
+    written = {"kind": "data_written", "execution_id": 5, "time": START, "started": START, "metrics": metrics}
     records = [
         application_start(),
         {"kind": "executor_added", "executor_id": "1", "host": "h", "cores": 4, "time": START},
         SQL_START,
+        {**written, "nodes": {"5": "Execute InsertIntoHadoopFsRelationCommand file:/a, Append, [id]"}},
         {"kind": "job_start", "job_id": 1, "time": START, "properties": sql},
         {"kind": "stage_submitted", "time": START, "properties": sql, **stage},
         {"kind": "stage_completed", "time": START + 99_999, "totals": totals, **stage},

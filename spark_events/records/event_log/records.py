@@ -16,6 +16,7 @@ from spark_events.records.event_log.statements import CONNECT, THRIFT, Statement
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
 from spark_events.records.event_log.totals import DRIVER, Totals
 from spark_events.records.event_log.work import RunningWork
+from spark_events.records.event_log.writes import ACCUMULATOR_UPDATES
 from spark_events.records.progress import iso_millis
 from spark_events.records.types import (
     LINKS,
@@ -92,6 +93,7 @@ class LogRecords:
             _CORE + b"ExecutorRemoved": _handler(shapes.ExecutorRemovedLine, self._executor_removed),
             _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
             SQL_START: self._sql_start,
+            ACCUMULATOR_UPDATES: _handler(shapes.AccumulatorUpdatesLine, self._accumulators_updated),
             SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
             THRIFT + b"Start": _handler(shapes.StatementStartLine, self._statement_started),
             THRIFT + b"Timeout": _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
@@ -112,7 +114,8 @@ class LogRecords:
 
     def _environment(self, line: shapes.EnvironmentLine) -> Sequence[LogRecord]:
         properties = line.spark_properties
-        self._redaction = self._sql.redaction = self._statements.redaction = Redaction(properties)
+        self._redaction = Redaction(properties)
+        self._sql.redaction = self._sql.writes.redaction = self._statements.redaction = self._redaction
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
         self._totals.cpus = int(properties.get("spark.task.cpus", 1))
         self._application |= {
@@ -275,8 +278,14 @@ class LogRecords:
         return (msgspec.structs.replace(record, at=at, time=time),)
 
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> Sequence[LogRecord]:
-        record = self._sql.end(line, self._at(line.time))
-        return () if record is None else (record,)
+        at = self._at(line.time)
+        written, record = self._sql.writes.ended(line), self._sql.end(line, at)
+        found = () if written is None else (msgspec.structs.replace(written, at=at),)
+        return found if record is None else (*found, record)
+
+    def _accumulators_updated(self, line: shapes.AccumulatorUpdatesLine) -> Sequence[LogRecord]:
+        self._sql.writes.updated(line)
+        return ()
 
     def _statement_timed_out(self, line: shapes.StatementTimeoutLine) -> Sequence[LogRecord]:
         return (msgspec.structs.replace(self._statements.timed_out(line), at=self._at(line.finish_time)),)

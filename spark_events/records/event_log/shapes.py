@@ -281,6 +281,28 @@ class SqlExecutionStartLine(_Streaming):
     time: int = 0
     job_tags: list[str] = []
     job_group_id: str | None = None
+    spark_plan_info: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class PlanMetric(_Streaming):
+    name: str
+    accumulator_id: int
+
+
+class PlanNode(_Streaming):
+    """Node of a physical plan; its children are decoded only if they are needed."""
+
+    node_name: str
+    simple_string: str = ""
+    children: list[msgspec.Raw] = []
+    metrics: list[PlanMetric] = []
+
+
+class AccumulatorUpdatesLine(_Streaming):
+    """Values of metrics that the driver reports, by the ids of their accumulators."""
+
+    execution_id: int
+    accum_updates: list[tuple[int, int]] = []
 
 
 class StatementStartLine(_Streaming):

@@ -10,6 +10,7 @@ import msgspec
 from spark_events.records.event_log.failures import beginning, cut
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
+from spark_events.records.event_log.writes import WriteLines
 from spark_events.records.types import BatchStarted, SqlExecutionEnd, SqlExecutionStart
 
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
@@ -21,8 +22,8 @@ _MOST_RUNNING = 4_096
 #: Strings in the description that Spark assigns to the executions of a micro-batch.
 _RUN = "\nrunId = "
 _MICRO_BATCH = re.compile(r"(?:^|\n)id = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\d+)", re.ASCII)
-#: Tag of a session among the tags of an execution.
-_SESSION = re.compile(r"(?:^|,)(spark-session-[0-9a-f-]{36})(?:,|$)")
+#: Tag of one execution, which is different for each micro-batch.
+_OF_EXECUTION = re.compile(r",?spark-session-[0-9a-f-]{36}-execution-root-id-\d+", re.ASCII)
 _MOST_QUERIES = 2_000
 _BATCH = "\nbatch = "
 #: Limits, in characters, of a plan's description that is read, of all its selected lines, and of one line.
@@ -42,18 +43,20 @@ class SqlLines:
 
     Attributes:
         redaction: redaction of descriptions and plans.
+        writes: converter of the executions that write.
     """
 
     def __init__(self, redaction: Redaction) -> None:
         self.redaction = redaction
+        self.writes = WriteLines(redaction)
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
-        # The session of each query.
-        self._sessions: OrderedDict[str, str] = OrderedDict()
+        # The tags of each query.
+        self._tags: OrderedDict[str, str] = OrderedDict()
         self._failed_last = False
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
     def start(self, line: bytes) -> SqlExecutionStart | BatchStarted | None:
-        """Return the record of an execution's start; for one in a micro-batch, that of the query's session, or None.
+        """Return the record of an execution's start; for one in a micro-batch, that of the query's tags, or None.
 
         The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
         cut removed a part of the description.
@@ -61,6 +64,7 @@ class SqlLines:
         if b'"details"' not in line and line[-1:] == b"}":
             return None
         started = self._decoded(line)
+        self.writes.started(started)
         root = started.execution_id if started.root_execution_id is None else started.root_execution_id
         outermost = self._running.get(root)
         description = started.description if outermost is None else outermost[1]
@@ -81,17 +85,17 @@ class SqlLines:
         )
 
     def _batch_started(self, description: str, tags: str) -> BatchStarted | None:
-        batch, session = _MICRO_BATCH.search(description), _SESSION.search(tags)
-        if batch is None or session is None or self._sessions.get(batch[1]) == session[1]:
+        batch, of_query = _MICRO_BATCH.search(description), _OF_EXECUTION.sub("", tags)
+        if batch is None or not of_query or self._tags.get(batch[1]) == of_query:
             return None
-        self._sessions[batch[1]] = session[1]
-        if len(self._sessions) > _MOST_QUERIES:
-            self._sessions.popitem(last=False)
+        self._tags[batch[1]] = of_query
+        if len(self._tags) > _MOST_QUERIES:
+            self._tags.popitem(last=False)
         return BatchStarted(
             properties={
                 "sql.streaming.queryId": batch[1],
                 "streaming.sql.batchId": batch[2],
-                "spark.job.tags": session[1],
+                "spark.job.tags": self.redaction.job_property("spark.job.tags", of_query),
             }
         )
 

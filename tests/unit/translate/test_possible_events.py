@@ -20,6 +20,7 @@ ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "clas
 SQL_FAILED = {"kind": "sql_execution_end", "at": START, "execution_id": 1, "time": START}
 SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
 TIMED_OUT = {"kind": "statement_timed_out", "statement_id": "a", "time": START}
+WRITTEN = {"kind": "data_written", "execution_id": 3, "time": START, "started": START}
 STATEMENT_FAILED = {"kind": "statement_failed", "statement_id": "b", "time": START, "error": "a.B: x"}
 STARVED = {
     "kind": "inspection",
@@ -82,6 +83,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
         {**SQL_FAILED, "at": application.now},
         {**TIMED_OUT, "at": application.now},
         {**STATEMENT_FAILED, "at": application.now},
+        {**WRITTEN, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**SUMMED_UP, "at": application.now},
@@ -132,6 +134,7 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         {**SQL_FAILED, "at": application.now},
         {**TIMED_OUT, "at": application.now},
         {**STATEMENT_FAILED, "at": application.now},
+        {**WRITTEN, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**SUMMED_UP, "at": application.now},

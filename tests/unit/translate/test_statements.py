@@ -103,6 +103,14 @@ def test_jobs_of_a_statement_have_its_attributes() -> None:
     assert {key: failed.attributes.get(key) for key in expected} == expected
 
 
+def test_a_batch_names_the_client_of_its_query() -> None:
+    """Spark 3.5 and 4.0 report the start of a query without its tags."""
+    batch = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "0", "spark.job.tags": TAG}
+    started = {"kind": "batch_started", "properties": batch}
+    (failed,) = problems(query_started(), started, query_terminated(exception="a.B: x"))
+    assert failed.attributes["spark.connect.user_id"] == "ada"
+
+
 def test_work_in_the_session_of_a_query_belongs_to_the_query() -> None:
     """The session that Spark created for a query shows that a job is the query's; its execution is no problem."""
     other = OPERATION.replace("0", "a")

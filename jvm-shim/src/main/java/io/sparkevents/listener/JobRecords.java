@@ -32,8 +32,8 @@ public final class JobRecords {
   private static final class Batch {
     final Subject subject = new Subject();
     String id;
-    final Subject sessionSubject = new Subject();
-    String session;
+    final Subject ofTags = new Subject();
+    String tags;
   }
 
   private final Consumer<Record> sink;
@@ -147,21 +147,22 @@ public final class JobRecords {
   }
 
   /**
-   * Handles the start of a micro-batch's SQL execution. Its session belongs to the query alone, so the tag of the session
-   * shows which other jobs are the query's: those that run in a {@code foreachBatch} of a Spark Connect client.
+   * Handles the start of a micro-batch's SQL execution. Its tags name the Spark Connect client that started the query, and
+   * the query's own session, which shows what other jobs are the query's: those that run in a client's {@code
+   * foreachBatch}.
    */
-  void batchStarted(String query, String id, String session) {
+  void batchStarted(String query, String id, String tags) {
     Batch batch = batches.computeIfAbsent(query, first -> new Batch());
-    if (!session.equals(batch.session)) {
-      batch.session = session;
+    if (!tags.equals(batch.tags)) {
+      batch.tags = tags;
       sink.accept(
           new Record(
               "batch_started",
               Record.Priority.ROUTINE,
-              Record.Change.keep(batch.sessionSubject, Record.Rank.WORK),
+              Record.Change.keep(batch.ofTags, Record.Rank.WORK),
               json -> {
                 json.writeObjectFieldStart("properties");
-                Record.write(json, JobProperties.QUERY, query, JobProperties.BATCH, id, JobProperties.TAGS, session);
+                Record.write(json, JobProperties.QUERY, query, JobProperties.BATCH, id, JobProperties.TAGS, tags);
                 json.writeEndObject();
               }));
     }

@@ -35,6 +35,7 @@ public class RecordingListener extends SparkListener {
   private final StageRecords stages;
   private final SqlRecords sql;
   private final StatementRecords statements;
+  private final WriteRecords writes;
   private final StreamingRecords streams;
   private final JobRecords jobs;
   private boolean ended;
@@ -50,6 +51,7 @@ public class RecordingListener extends SparkListener {
     running = new RunningWork(attempts, properties, totals);
     stages = new StageRecords(conf, properties, totals, attempts, running);
     statements = new StatementRecords(redaction);
+    writes = new WriteRecords(redaction);
     streams = new StreamingRecords();
     jobs = new JobRecords(this::hand, sink != null && !sink.settings.reportsMicroBatches, properties);
     sql = new SqlRecords(redaction, jobs);
@@ -184,6 +186,7 @@ public class RecordingListener extends SparkListener {
     if (statement != null) {
       return statement;
     }
+    hand(writes.of(event));
     Record execution = sql.of(event);
     return execution == null ? streams.of(event) : execution;
   }

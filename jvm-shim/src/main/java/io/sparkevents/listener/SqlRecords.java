@@ -47,8 +47,8 @@ public final class SqlRecords {
 
   private static final Pattern MICRO_BATCH =
       Pattern.compile("(?:^|\n)id = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\\d+)");
-  /** Tag of a session among the tags of an execution. */
-  private static final Pattern SESSION = Pattern.compile("(?:^|,)(spark-session-[0-9a-f-]{36})(?:,|$)");
+  /** Tag of one execution, which is different for each micro-batch. */
+  private static final Pattern OF_EXECUTION = Pattern.compile(",?spark-session-[0-9a-f-]{36}-execution-root-id-\\d+");
 
   private final Redaction redaction;
   private final JobRecords jobs;
@@ -82,9 +82,9 @@ public final class SqlRecords {
     String tags = tags(event);
     if (started.isMicroBatch) {
       Matcher batch = MICRO_BATCH.matcher(started.description);
-      Matcher session = SESSION.matcher(tags);
-      if (batch.find() && session.find()) {
-        jobs.batchStarted(batch.group(1), batch.group(2), session.group(1));
+      String ofQuery = OF_EXECUTION.matcher(tags).replaceAll("");
+      if (batch.find() && !ofQuery.isEmpty()) {
+        jobs.batchStarted(batch.group(1), batch.group(2), ofQuery);
       }
       return null;
     }
