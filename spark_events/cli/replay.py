@@ -21,9 +21,9 @@ from spark_events.translate.translator import Translator
 _MOST_NOTES = 20
 #: Names of the events that an event log can produce. Other events concern delivery, or come from users' programs.
 _NAMES = (
-    *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
-    *("ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent", "StageSummaryEvent"),
-    "WatermarkStatusChangeEvent",
+    *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DataWrittenEvent"),
+    *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent"),
+    *("StageSummaryEvent", "WatermarkStatusChangeEvent"),
 )
 
 

@@ -22,12 +22,15 @@ LINKS = {
     "tracking": "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES",
     "pod": "spark.kubernetes.driver.pod.name",
     "namespace": "spark.kubernetes.namespace",
+    "container": "spark.kubernetes.driver.podTemplateContainerName",
+    "submitInDriver": "spark.kubernetes.submitInDriver",
     "parentRun": "spark.openlineage.parentRunId",
     "parentNamespace": "spark.openlineage.parentJobNamespace",
     "parentJob": "spark.openlineage.parentJobName",
     "rootRun": "spark.openlineage.rootParentRunId",
     "rootNamespace": "spark.openlineage.rootParentJobNamespace",
     "rootJob": "spark.openlineage.rootParentJobName",
+    "lineageContext": "spark.openlineage.context",
 }
 
 
@@ -131,8 +134,8 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
     ``time`` is in milliseconds since the epoch. ``command`` is ``sun.java.command``. ``main_class`` is the class whose
     main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
-    application's setting keys. ``links`` contains URLs and the run that submitted the application, under the names in
-    :data:`LINKS`. ``settings`` contains Spark's own settings, redacted.
+    application's setting keys. ``links`` contains URLs, the run that submitted the application, and the driver's place
+    on Kubernetes, under the names in :data:`LINKS`, and ``node``. ``settings`` contains Spark's own settings, redacted.
     """
 
     app_id: str | None
@@ -190,10 +193,11 @@ class JobStart(_Line, frozen=True, kw_only=True):
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):
-    """Start of the first job of a query's batch.
+    """Start of the first job of a query's batch, or of the first SQL execution of a query's run.
 
     The shim records the batch's further jobs and stages only if one of them fails. The properties contain the query,
-    the batch and the policy for several watermarks.
+    the batch, the policy for several watermarks, and the tags of the jobs. The record of a SQL execution contains the
+    tags of the query: those of its client and of its own session.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
@@ -216,7 +220,8 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
 
     ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those lines of the
     physical plan's description that name tables and paths. Secrets in the lines are redacted, and the lines have at
-    most 4,096 characters in total.
+    most 4,096 characters in total. ``tags`` and ``group`` are those of the execution's jobs, if the Spark version
+    reports them.
     """
 
     execution_id: int
@@ -224,6 +229,8 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     root_id: int | None = None
     description: str | None = None
     plan: list[str] = []
+    tags: str = ""
+    group: str | None = None
 
     @property
     def reads(self) -> list[str]:
@@ -249,14 +256,50 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class StatementTimedOut(_Line, frozen=True, kw_only=True):
-    """``SparkListenerThriftServerOperationTimeout``: the Thrift server cancels a statement after its query timeout.
+class DataWritten(_Line, frozen=True, kw_only=True):
+    """Success of an outermost SQL execution that has written data, outside micro-batches.
 
-    ``statement_id`` is the job group of the statement's jobs.
+    ``started`` is the time of the execution's start. ``nodes`` are the commands of the execution and of its nested
+    executions, redacted, by execution id. ``metrics`` are the write's metrics that Spark reported, by Spark's names.
+    """
+
+    execution_id: int
+    time: int
+    started: int
+    nodes: dict[int, str] = {}
+    metrics: dict[str, int] = {}
+
+
+class StatementStarted(_Line, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationStart``: the Thrift server starts a statement.
+
+    ``statement_id`` is the job group of the statement's jobs. ``session_id``, ``user`` and ``statement`` describe the
+    client's session and the statement's text; "" if unknown. ``started`` is the time of the start, in milliseconds
+    since the epoch.
     """
 
     statement_id: str
     time: int
+    started: int = 0
+    session_id: str = ""
+    user: str = ""
+    statement: str = ""
+
+
+class StatementTimedOut(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationTimeout``: the Thrift server cancels a statement after its query timeout."""
+
+
+class StatementFailed(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerThriftServerOperationError`` or ``SparkListenerConnectOperationFailed``: a statement failed.
+
+    ``tag`` is the tag of the operation's jobs in Spark Connect, where ``statement_id`` is the operation's id; None for
+    the Thrift server. ``error`` is the message, and ``trace`` the stack trace, which only the Thrift server reports.
+    """
+
+    tag: str | None = None
+    error: str = ""
+    trace: str = ""
 
 
 class StageSubmitted(_Line, frozen=True, kw_only=True):
@@ -542,12 +585,13 @@ class StageWaited(_Line, frozen=True, kw_only=True):
 
 
 class QueryStarted(_Line, frozen=True, kw_only=True):
-    """Record of a ``QueryStartedEvent``."""
+    """Record of a ``QueryStartedEvent``; ``tags`` are those of the query's jobs, in Spark 4 and later."""
 
     id: str
     run_id: str
     name: str | None
     timestamp: str
+    tags: str = ""
 
 
 class QueryIdle(_Line, frozen=True, kw_only=True):
@@ -628,7 +672,10 @@ Record: TypeAlias = (
     | JobEnd
     | SqlExecutionStart
     | SqlExecutionEnd
+    | DataWritten
+    | StatementStarted
     | StatementTimedOut
+    | StatementFailed
     | QueryStarted
     | QueryIdle
     | QueryTerminated

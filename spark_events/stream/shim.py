@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
@@ -28,13 +29,19 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
     Raises:
         InvalidEventError: when ``event`` is neither an Event nor an EventBuilder, or the builder rejects an attribute.
-        SessionError: when no session is active, the session was stopped, the driver lacks the jar, or the session is
-            a Spark Connect client.
+        SessionError: when the call runs in a task, no session is active, the session was stopped, the driver lacks the
+            jar, or the session is a Spark Connect client.
     """
     made = event.build() if isinstance(event, EventBuilder) else event
     if not isinstance(made, Event):
         raise InvalidEventError(
             f"event: given {made!r} of type {type(made).__name__}, expected an Event or an EventBuilder"
+        )
+    if _runs_in_task():
+        raise SessionError(
+            "a task cannot add events, because only the driver has Spark's listener bus: return the values and call"
+            " add_event in the driver, count them with an accumulator, or call enrich_batch, which reports its own"
+            " events"
         )
     session = session_of(spark)
     if is_connect(session):
@@ -45,6 +52,12 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
     driver_of(session)
     if not session._jvm.io.sparkevents.Events.add(_to_json(without_surrogates(made))):
         raise SessionError("the SparkSession was stopped: start a new one")
+
+
+def _runs_in_task() -> bool:
+    # A process that has not imported PySpark runs no task.
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.TaskContext.get() is not None
 
 
 def _to_json(event: Event) -> str:

@@ -93,7 +93,22 @@ _PARENT = {
     "rootRun": "openlineage.root_parent.run_id",
     "rootNamespace": "openlineage.root_parent.job_namespace",
     "rootJob": "openlineage.root_parent.job_name",
+    "lineageContext": "openlineage.context",
 }
+#: Name that Spark gives to the driver's container in cluster mode, unless a pod template contains another.
+_CONTAINER = "spark-kubernetes-driver"
+
+
+def _pod(links: Mapping[str, str]) -> dict[str, AttributeValue | None]:
+    """Return the driver's place on Kubernetes; empty outside Kubernetes."""
+    if "pod" not in links:
+        return {}
+    return {
+        "k8s.pod.name": links["pod"],
+        "k8s.namespace.name": links.get("namespace"),
+        "k8s.node.name": links.get("node"),
+        "k8s.container.name": links.get("container") or (_CONTAINER if "submitInDriver" in links else None),
+    }
 
 
 _NO_TAGS: Mapping[str, AttributeValue] = {}
@@ -159,6 +174,7 @@ class Applications:
                 "spark.user": record.user,
                 "spark.version": record.spark_version or None,
                 "host.name": record.host or None,
+                **_pod(record.links),
                 **self._tags,
             }
         )

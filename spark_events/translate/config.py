@@ -132,6 +132,12 @@ class TranslateConfig:
         False,
         doc="Whether stages of micro-batches are reported even if they do not fail.",
     )
+    data_written: bool = option(
+        "data-written.enabled",
+        boolean,
+        True,
+        doc="Whether successful batch writes are reported; commits of micro-batches are BatchCommitEvents.",
+    )
     heartbeat_interval: float | None = option(
         "heartbeat.interval", positive_duration, None, doc="Time between two HeartbeatEvents of the application."
     )

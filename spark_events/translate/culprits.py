@@ -1,8 +1,9 @@
-"""What failed in each SQL execution and job group, so that work that ends with it is no second problem."""
+"""What failed in each SQL execution, statement and job group, so that work that ends with it is no second problem."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from spark_events.event import AttributeValue
@@ -16,7 +17,7 @@ Key: TypeAlias = tuple[str | int, ...]
 
 
 class Culprits:
-    """The first failure in each SQL execution and job group."""
+    """The first failure in each SQL execution, statement and job group."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], Key] = OrderedDict()
@@ -29,6 +30,16 @@ class Culprits:
         """Note that a job group was cancelled as a whole."""
         self._note(("group", group), key)
 
+    def statement_failed(self, attributes: Mapping[str, AttributeValue], key: Key) -> None:
+        """Note a failure in the statement of a client that the attributes of a job or SQL execution name, if any."""
+        for name in ("spark.connect.operation_id", "spark.job.group"):
+            if name in attributes:
+                self._note(("statement", str(attributes[name])), key)
+
+    def in_statement(self, statement: str) -> Key | None:
+        """Return the first failure in a statement; None if nothing has failed."""
+        return self._known.get(("statement", statement))
+
     def _note(self, work: tuple[str, str], key: Key) -> None:
         if work not in self._known:
             put(self._known, work, key, _REMEMBERED)
@@ -36,6 +47,10 @@ class Culprits:
     def in_execution(self, execution_id: object) -> Key | None:
         """Return the first failure in a SQL execution; None if nothing has failed."""
         return self._known.get(("execution", str(execution_id)))
+
+    def in_group(self, group: str) -> Key | None:
+        """Return the failure with which a job group was cancelled as a whole; None if it was not."""
+        return self._known.get(("group", group))
 
     def of(self, job_id: int, attributes: dict[str, AttributeValue]) -> Key | None:
         """Return the failure of other work that explains why a job failed or was cancelled; None if there is none.
@@ -45,5 +60,5 @@ class Culprits:
             attributes: the attributes of the job, which name its SQL execution and its group.
         """
         found = self.in_execution(attributes.get("spark.sql.execution.id"))
-        found = found or self._known.get(("group", str(attributes.get("spark.job.group"))))
+        found = found or self.in_group(str(attributes.get("spark.job.group")))
         return None if found == ("job", job_id) else found

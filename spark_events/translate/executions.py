@@ -7,30 +7,53 @@ from collections import OrderedDict
 import msgspec
 
 from spark_events.event import AttributeValue
-from spark_events.records.types import SqlExecutionStart
+from spark_events.records.types import SqlExecutionStart, StatementStarted
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import present
+from spark_events.translate.job_tags import job_tags
+from spark_events.translate.queries import Queries
 
-__all__ = ["Executions"]
+__all__ = ["Executions", "statement_attributes"]
 
 _REMEMBERED = 1_024
 _LIMIT = 4_096
 
 
 class Executions:
-    """The attributes of the latest SQL executions, by execution id."""
+    """The attributes of the latest SQL executions, by execution id.
 
-    def __init__(self) -> None:
+    Args:
+        queries: to find the query that an execution belongs to.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self._statements: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
         self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
 
     def started(self, record: SqlExecutionStart) -> None:
         """Remember an execution; emit no event."""
+        tags = job_tags(record.tags)
         details: dict[str, AttributeValue | None] = {
             "spark.sql.description": (record.description or "")[:_LIMIT] or None,
             "spark.sql.reads": _listed(record.reads),
             "spark.sql.writes": _listed(record.writes),
+            "spark.job.group": record.group,
+            **self.statement(record.group),
+            **tags.attributes,
         }
+        if (query := self._queries.of_session(tags.session)) is not None:
+            run = self._queries.of_query(query)
+            details |= {"spark.streaming.query.id": query} if run is None else run.scope_variables
         put(self._known, str(record.execution_id), present(details), _REMEMBERED)
+
+    def statement_started(self, record: StatementStarted) -> None:
+        """Remember a statement of the Thrift server."""
+        put(self._statements, record.statement_id, present(statement_attributes(record)), _REMEMBERED)
+
+    def statement(self, group: object) -> dict[str, AttributeValue]:
+        """Return the attributes of the statement whose jobs have a job group; empty for other groups."""
+        return self._statements.get(str(group), {})
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""
@@ -39,6 +62,16 @@ class Executions:
     def description(self, execution_id: object) -> str:
         """Return the description of an execution, for example its call site; empty if it is unknown."""
         return str(self.attributes(execution_id).get("spark.sql.description", ""))
+
+
+def statement_attributes(record: StatementStarted) -> dict[str, AttributeValue | None]:
+    """Return the attributes of a statement of the Thrift server; its id is the job group of its jobs."""
+    return {
+        "spark.job.group": record.statement_id,
+        "spark.thriftserver.user": record.user or None,
+        "spark.thriftserver.session_id": record.session_id or None,
+        "spark.sql.statement": record.statement[:_LIMIT] or None,
+    }
 
 
 def _listed(names: list[str]) -> str | None:

@@ -14,6 +14,7 @@ from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.job_tags import job_tags
 from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.origin import Origin, note_batch, origin_of
 from spark_events.translate.queries import Queries
@@ -67,7 +68,14 @@ class Jobs:
 
     def batch_started(self, record: BatchStarted) -> None:
         """Store the batch that a query processes; emit no event."""
-        note_batch(record.properties, self._queries.of_query(record.properties.get("sql.streaming.queryId")))
+        query = record.properties.get("sql.streaming.queryId")
+        tags = job_tags(record.properties.get("spark.job.tags", ""))
+        run = self._queries.of_query(query)
+        note_batch(record.properties, run)
+        if run is not None and tags.client:
+            run.tags = run.tags or record.properties["spark.job.tags"]
+        if query is not None and tags.session:
+            self._queries.owns_session(query, tags.session)
 
     def started(self, record: JobStart) -> Iterable[Draft]:
         """Report the start of a job."""
@@ -121,6 +129,7 @@ class Jobs:
             origin.run.failed_job = standing
         if origin.execution_id is not None:
             self._culprits.execution_failed(origin.execution_id, ("job", job_id))
+        self._culprits.statement_failed(origin.attributes, ("job", job_id))
         culprit = self._culprits.of(job_id, origin.attributes)
         body = f"{capitalized(name)} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         change = _change(job_id, old, "FAILED", record.time, body, Severity.INFO, origin)
@@ -162,6 +171,8 @@ class Jobs:
         execution_id = None if job_id is None else self._running[job_id][0].execution_id
         if job_id is not None and execution_id is not None:
             self._culprits.execution_failed(execution_id, ("job", job_id))
+        if job_id is not None:
+            self._culprits.statement_failed(self._running[job_id][0].attributes, ("job", job_id))
         return job_id
 
     def failed_in(self, execution_id: int) -> int | None:

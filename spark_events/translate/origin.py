@@ -10,6 +10,7 @@ from spark_events.event import AttributeValue
 from spark_events.translate.call_sites import described, user_call_site
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
+from spark_events.translate.job_tags import job_tags
 from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
@@ -20,6 +21,7 @@ _CARRIED = (
     ("spark.jobGroup.id", "spark.job.group"),
     ("callSite.short", "spark.job.call_site"),
     ("spark.sql.execution.id", "spark.sql.execution.id"),
+    ("spark.openlineage.context", "openlineage.context"),
 )
 
 
@@ -65,6 +67,14 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
     attributes: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
     execution, query = properties.get("spark.sql.execution.id"), properties.get("sql.streaming.queryId")
     clause = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
+    if tags := properties.get("spark.job.tags"):
+        found = job_tags(tags)
+        attributes |= found.attributes
+        query = query or queries.of_session(found.session)
+        if found.client and found.client not in clause:
+            clause += f" ({found.client})"
+    if executions is not None and "spark.jobGroup.id" in properties:
+        attributes |= executions.statement(properties["spark.jobGroup.id"])
     if execution is not None and executions is not None:
         attributes |= executions.attributes(execution)
         clause = clause or bracketed(executions.description(execution))
@@ -72,6 +82,8 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
     if query is not None:
         attributes |= {"spark.streaming.query.id": query} if run is None else present(run.scope_variables)
         batch = _number(properties.get("streaming.sql.batchId"))
+        if batch is None and run is not None:
+            batch = run.batch_under_way
         clause = f" (query '{query[:8] if run is None else run.title}'{'' if batch is None else f', batch {batch}'})"
         if batch is not None:
             attributes["spark.batch.id"] = batch

@@ -12,9 +12,11 @@ import msgspec
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import QueryStarted, QueryTerminated
 from spark_events.translate.backlogs import Backlogs
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.job_tags import job_tags
 from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
 from spark_events.translate.status import Status
 
@@ -37,6 +39,8 @@ _SECONDARY = re.compile(
 class Run:
     """One run of one query."""
 
+    It has many attributes, because every part of the translation reads the state of a run from here.
+
     def __init__(self, query_id: str, run_id: str, name: str | None, number: int) -> None:
         self.query_id = query_id
         self.run_id = run_id
@@ -53,6 +57,7 @@ class Run:
         self.committed_offsets: list[str | None] = []
         self.failure: StandingFailure | None = None
         self.failed_job: StandingFailure | None = None
+        self.tags = ""
 
     def batch_begins(self, batch: int) -> None:
         """Mark a batch as running until its progress is reported."""
@@ -81,6 +86,7 @@ class Run:
             "spark.streaming.query.id": self.query_id,
             "spark.streaming.query.run_id": self.run_id,
             "spark.streaming.query.name": self.name,
+            **job_tags(self.tags).attributes,
         }
 
     @property
@@ -105,6 +111,8 @@ class Queries:
         self._diagnostics = diagnostics
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._latest: dict[str, Run] = {}
+        # Query of each session that Spark has created for a query.
+        self._sessions: OrderedDict[str, str] = OrderedDict()
 
     def run(self, query_id: str, run_id: str, name: str | None = None) -> Run:
         """Return a run; create the run if its start was not reported."""
@@ -121,6 +129,14 @@ class Queries:
     def of_query(self, query_id: str | None) -> Run | None:
         """Return the latest run of a query."""
         return self._latest.get(query_id or "")
+
+    def of_session(self, session: str) -> str | None:
+        """Return the id of the query for which Spark has created a session; None for other sessions."""
+        return self._sessions.get(session)
+
+    def owns_session(self, query_id: str, session: str) -> None:
+        """Note that Spark has created a session for a query."""
+        put(self._sessions, session, query_id, _REMEMBERED)
 
     def running(self) -> list[Run]:
         """Return the runs of the running queries, at most one of each query.
@@ -143,7 +159,7 @@ class Queries:
         """Report that a run of a query started, whether first run or restart."""
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
-        run.name = record.name
+        run.name, run.tags = record.name, record.tags or run.tags
         if run.status.value is not None:
             self.illegal += 1
             return
@@ -205,8 +221,8 @@ def _change(
 
 
 def _sentence(run: Run) -> str:
-    batch = run.batch_under_way
-    return f"query '{run.title}' failed" + ("" if batch is None else f" at batch {batch}")
+    batch, client = run.batch_under_way, job_tags(run.tags).client
+    return f"query '{run.title}'{client and f' ({client})'} failed" + ("" if batch is None else f" at batch {batch}")
 
 
 def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:

@@ -17,18 +17,26 @@ from spark_events.translate.call_sites import described
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
+from spark_events.translate.executions import Executions
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.root_causes import ABORTED
 
-__all__ = ["SqlExecutions"]
+__all__ = ["SqlExecutions", "was_interrupted"]
 
 _REMEMBERED = 1_024
+#: Attributes of an execution that are those of its jobs, too.
+_OF_JOBS = ("spark.connect.", "spark.job.", "spark.thriftserver.", "spark.sql.statement")
 #: Error of an execution whose thread was interrupted, which is how Spark and programs cancel a statement.
 _INTERRUPTED = re.compile(r"java\.(?:lang\.InterruptedException|nio\.channels\.ClosedByInterruptException)\b")
 #: Description that Spark sets on the executions of a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
+
+
+def was_interrupted(diagnosis: Diagnosis) -> bool:
+    """Return whether the thread of a statement was interrupted, so that the statement was cancelled."""
+    return _INTERRUPTED.match(diagnosis.root_cause) is not None
 
 
 class SqlExecutions:
@@ -36,12 +44,21 @@ class SqlExecutions:
 
     Args:
         jobs: to find out which executions failed because of a job.
+        executions: the attributes of the executions.
         diagnostics: analyses exceptions.
         last_failure: the failure that stands.
         culprits: receives the failed executions.
     """
 
-    def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure, culprits: Culprits) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        executions: Executions,
+        diagnostics: Diagnostics,
+        last_failure: LastFailure,
+        culprits: Culprits,
+    ) -> None:
+        self._executions = executions
         self._jobs = jobs
         self._culprits = culprits
         self._diagnostics = diagnostics
@@ -68,11 +85,16 @@ class SqlExecutions:
         if _MICRO_BATCH.search(record.description or ""):
             return
         diagnosis = self._diagnostics.of_text(record.error)
-        if diagnosis.cancelled or _INTERRUPTED.match(record.error) or _INTERRUPTED.match(diagnosis.root_cause):
+        if diagnosis.cancelled or _INTERRUPTED.match(record.error) or was_interrupted(diagnosis):
             return
         # Spark reports the failed stage before the execution, but the end of its job may follow the execution's.
         job_id = self._jobs.failed_in(record.execution_id)
         is_of_job = job_id is not None or record.error.startswith(ABORTED)
+        known = self._executions.attributes(record.execution_id)
+        self._culprits.statement_failed(known, ("sql", record.execution_id))
+        if "spark.streaming.query.id" in known:
+            # It runs in the foreachBatch of a Spark Connect client.
+            return
         if not is_of_job:
             self._culprits.execution_failed(record.execution_id, ("sql", record.execution_id))
         yield self._draft(record, self._last_failure.named_alike(diagnosis), job_id, is_of_job)
@@ -84,7 +106,9 @@ class SqlExecutions:
         if not is_of_job:
             self._last_failure.started(execution=record.execution_id)
             self._last_failure.note(StandingFailure(title, f"{name} failed", diagnosis, record.time))
+        known = self._executions.attributes(record.execution_id)
         details = {
+            **{name: value for name, value in known.items() if name.startswith(_OF_JOBS)},
             "spark.sql.execution.id": str(record.execution_id),
             "spark.job.id": job_id,
             "spark.job.description": record.description or None,

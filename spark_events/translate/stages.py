@@ -134,6 +134,7 @@ class Stages:
         for other in self._running.values():
             other.is_alone = False
         origin = origin_of(record.properties, self._queries)
+        origin.attributes.update(self._executions.statement(record.properties.get("spark.jobGroup.id")))
         description = self._executions.description(origin.execution_id)
         attempt = _StageAttempt(record.name, origin, record.time, not self._running, description)
         put(self._running, key, attempt, _RUNNING)

@@ -17,6 +17,7 @@ from spark_events.records.types import (
     ApplicationStart,
     ApplicationTotals,
     BatchStarted,
+    DataWritten,
     Dropped,
     Exclusion,
     ExecutorAdded,
@@ -35,6 +36,8 @@ from spark_events.records.types import (
     StageSubmitted,
     StageTasks,
     StageWaited,
+    StatementFailed,
+    StatementStarted,
     StatementTimedOut,
     Unknown,
     Unschedulable,
@@ -65,6 +68,7 @@ from spark_events.translate.statements import Statements
 from spark_events.translate.streams import Streams
 from spark_events.translate.summaries.application import ApplicationSummaries
 from spark_events.translate.summaries.stages import StageSummaries
+from spark_events.translate.writes import Writes
 
 __all__ = ["Translator"]
 
@@ -138,7 +142,7 @@ class Translator:
         self._executors = executors
         self._provisional: ApplicationEnd | None = None
         self._behind = 0
-        last_failure, executions, culprits = LastFailure(), Executions(), Culprits()
+        last_failure, culprits = LastFailure(), Culprits()
         self._last_failure = last_failure
         application = self._application = Applications(
             diagnostics, last_failure, config.identity.attributes, config.summary.compared
@@ -147,6 +151,7 @@ class Translator:
         self._keys = Keys(config.identity.key_attributes)
         self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id, config.deadline.is_on)
         self._queries = Queries(diagnostics, last_failure)
+        executions = Executions(self._queries)
         self._streams = Streams(self._queries, config, last_failure)
         self._jobs = Jobs(
             self._queries,
@@ -158,8 +163,9 @@ class Translator:
             self._incidents.watches_jobs,
             culprits,
         )
-        self._sql = SqlExecutions(self._jobs, diagnostics, last_failure, culprits)
-        statements = Statements(self._jobs, culprits)
+        self._sql = SqlExecutions(self._jobs, executions, diagnostics, last_failure, culprits)
+        writes = Writes(executions, config.data_written)
+        statements = Statements(self._jobs, executions, culprits, diagnostics, last_failure)
         self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
         stages = StageSummaries(config.summary, executors, self._queries, executions)
         self._stages = Stages(
@@ -184,7 +190,10 @@ class Translator:
             JobEnd: (_time, self._job_ended),
             SqlExecutionStart: (_time, _each(self._sql.started, executions.started)),
             SqlExecutionEnd: (_time, self._sql.ended),
+            DataWritten: (_time, writes.written),
+            StatementStarted: (_time, statements.started),
             StatementTimedOut: (_time, statements.timed_out),
+            StatementFailed: (_time, statements.failed),
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),

@@ -48,11 +48,12 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (str, int, float, bool),
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
-ALL, FAILURES, QUERIES, JOBS = (
+ALL, FAILURES, QUERIES, JOBS, CLIENTS = (
     "On every event",
     "One failure, one alarm",
     "On every event of a streaming query",
     "On every event of a job, a stage or a SQL execution",
+    "On every event of a client's work",
 )
 
 
@@ -104,8 +105,11 @@ def story() -> list[Event]:
     application.trigger(0, [4, 4], 0, 0)
     application.ends(0, False)
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
-    application.job({"spark.sql.execution.id": "3"}, False, 0)
-    known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "namespace": "n"}
+    uuid = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb"
+    connect = f"SparkConnect_OperationTag_User_ada_Session_{uuid}_Operation_{uuid}"
+    tagged = {"spark.job.tags": f"nightly,{connect}", "spark.openlineage.context": "c"}
+    application.job({"spark.sql.execution.id": "3", **tagged}, False, 0)
+    known = {**dict.fromkeys(LINKS, "x"), "tracking": "http://rm:8088/proxy/a", "pod": "p", "node": "n"}
     compared = {"spark.executor.memory": "8g"}
     records = [
         application_start(attempt_id="1", main_class="a.Main", links=known, settings=compared),
@@ -130,6 +134,15 @@ def story() -> list[Event]:
         query_terminated("r10", "q10", exception="java.util.concurrent.TimeoutException: Futures timed out"),
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
         {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
+        {
+            "kind": "statement_failed",
+            "statement_id": "s",
+            "time": START,
+            "session_id": "s",
+            "user": "ada",
+            "statement": "select 1/0",
+            "error": "[A_B] y",
+        },
         {"kind": "job_start", "job_id": 900, "time": START},
         {
             "kind": "job_end",
@@ -230,10 +243,14 @@ def summed_up() -> list[Event]:
     failure = {"chain": [{"type": "java.io.IOException", "message": "No space left on device"}]}
     spending = {"spark.enrich.function": "lookup", "spark.enrich.usage": 9, "spark.enrich.cost": 0.5}
     spent = {"id": "7", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
+    metrics = {"number of output rows": 1, "number of written files": 1, "written output": 1}
+    metrics |= {"number of dynamic part": 1, "job commit time": 1}
+    written = {"kind": "data_written", "execution_id": 5, "time": START, "started": START, "metrics": metrics}
     records = [
         application_start(),
         {"kind": "executor_added", "executor_id": "1", "host": "h", "cores": 4, "time": START},
         SQL_START,
+        {**written, "nodes": {"5": "Execute InsertIntoHadoopFsRelationCommand file:/a, Append, [id]"}},
         {"kind": "job_start", "job_id": 1, "time": START, "properties": sql},
         {"kind": "stage_submitted", "time": START, "properties": sql, **stage},
         {"kind": "stage_completed", "time": START + 99_999, "totals": totals, **stage},
@@ -291,9 +308,9 @@ def sections_of(event: Event) -> set[str]:
     """Return the sections of the page that may document the attributes of an event."""
     own = {event.name, ALL} | ({FAILURES} if "incident.key" in event.attributes else set())
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
-        own |= {JOBS, QUERIES}
+        own |= {JOBS, QUERIES, CLIENTS}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):
-        own |= {QUERIES}
+        own |= {QUERIES, CLIENTS}
     return own
 
 

@@ -13,15 +13,18 @@ from spark_events.records.event_log.failures import Failures, beginning, cut
 from spark_events.records.event_log.progress import reported
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.sql import SQL_END, SQL_START, SqlLines
+from spark_events.records.event_log.statements import CONNECT, THRIFT, StatementLines
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
 from spark_events.records.event_log.totals import DRIVER, Totals
 from spark_events.records.event_log.work import RunningWork
+from spark_events.records.event_log.writes import ACCUMULATOR_UPDATES
 from spark_events.records.progress import iso_millis
 from spark_events.records.types import (
     LINKS,
     MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
+    BatchStarted,
     ExecutorAdded,
     ExecutorRemoved,
     JobEnd,
@@ -35,7 +38,6 @@ from spark_events.records.types import (
     StageSubmitted,
     StageTasks,
     StageWaited,
-    StatementTimedOut,
 )
 
 #: Record of a log; only logs produce StageWaited.
@@ -45,7 +47,6 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-_STATEMENT_TIMEOUT = b"org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationTimeout"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 #: Longest value of a setting in the record, in characters; the same as in the shim (``ApplicationRecords.java``).
@@ -74,6 +75,7 @@ class LogRecords:
         self._failures = Failures()
         self._redaction = Redaction({})
         self._sql = SqlLines(self._redaction)
+        self._statements = StatementLines(self._redaction)
         self.handlers = self._all_handlers()
 
     def _all_handlers(self) -> dict[bytes, Handler]:
@@ -93,8 +95,15 @@ class LogRecords:
             _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
             **exclusion_handlers(self._at),
             SQL_START: self._sql_start,
+            ACCUMULATOR_UPDATES: _handler(shapes.AccumulatorUpdatesLine, self._accumulators_updated),
             SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
-            _STATEMENT_TIMEOUT: _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
+            THRIFT + b"Start": _handler(shapes.StatementStartLine, self._statement_started),
+            THRIFT + b"Timeout": _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
+            THRIFT + b"Error": _handler(shapes.StatementErrorLine, self._statement_failed),
+            THRIFT + b"Closed": _handler(shapes.StatementClosedLine, self._statement_closed),
+            CONNECT + b"Started": _handler(shapes.OperationStartedLine, self._operation_started),
+            CONNECT + b"Failed": _handler(shapes.OperationFailedLine, self._operation_failed),
+            CONNECT + b"Closed": _handler(shapes.OperationClosedLine, self._operation_closed),
             _STREAMING + b"QueryStartedEvent": _handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": _handler(shapes.QueryProgressLine, self._query_progress),
             _STREAMING + b"QueryIdleEvent": _handler(shapes.QueryIdleLine, self._query_idle),
@@ -107,7 +116,8 @@ class LogRecords:
 
     def _environment(self, line: shapes.EnvironmentLine) -> Sequence[LogRecord]:
         properties = line.spark_properties
-        self._redaction = self._sql.redaction = Redaction(properties)
+        self._redaction = Redaction(properties)
+        self._sql.redaction = self._sql.writes.redaction = self._statements.redaction = self._redaction
         self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
         self._totals.cpus = int(properties.get("spark.task.cpus", 1))
         self._application |= {
@@ -264,20 +274,54 @@ class LogRecords:
         if record is None:
             return ()
         # The reader cuts long lines; a line that was cut contains no time.
+        if isinstance(record, BatchStarted):
+            return (msgspec.structs.replace(record, at=self._now),)
         at, time = self._times(record.time or None)
         return (msgspec.structs.replace(record, at=at, time=time),)
 
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> Sequence[LogRecord]:
-        record = self._sql.end(line, self._at(line.time))
-        return () if record is None else (record,)
+        at = self._at(line.time)
+        written, record = self._sql.writes.ended(line), self._sql.end(line, at)
+        found = () if written is None else (msgspec.structs.replace(written, at=at),)
+        return found if record is None else (*found, record)
+
+    def _accumulators_updated(self, line: shapes.AccumulatorUpdatesLine) -> Sequence[LogRecord]:
+        self._sql.writes.updated(line)
+        return ()
 
     def _statement_timed_out(self, line: shapes.StatementTimeoutLine) -> Sequence[LogRecord]:
-        at, time = self._times(line.finish_time)
-        return (StatementTimedOut(at=at, statement_id=line.id, time=time),)
+        return (msgspec.structs.replace(self._statements.timed_out(line), at=self._at(line.finish_time)),)
+
+    def _statement_started(self, line: shapes.StatementStartLine) -> Sequence[LogRecord]:
+        return (msgspec.structs.replace(self._statements.thrift_started(line), at=self._at(line.start_time)),)
+
+    def _statement_failed(self, line: shapes.StatementErrorLine) -> Sequence[LogRecord]:
+        failed = self._statements.failed(line.id, line.finish_time, line.error_msg, line.error_trace)
+        return (msgspec.structs.replace(failed, at=self._at(line.finish_time)),)
+
+    def _statement_closed(self, line: shapes.StatementClosedLine) -> Sequence[LogRecord]:
+        self._statements.closed(line.id)
+        return ()
+
+    def _operation_started(self, line: shapes.OperationStartedLine) -> Sequence[LogRecord]:
+        self._statements.connect_started(line)
+        return ()
+
+    def _operation_failed(self, line: shapes.OperationFailedLine) -> Sequence[LogRecord]:
+        failed = self._statements.failed(line.operation_id, line.event_time, line.error_message)
+        return (msgspec.structs.replace(failed, at=self._at(line.event_time)),)
+
+    def _operation_closed(self, line: shapes.OperationClosedLine) -> Sequence[LogRecord]:
+        self._statements.closed(line.operation_id)
+        return ()
 
     def _query_started(self, line: shapes.QueryStartedLine) -> Sequence[LogRecord]:
         at = self._at(iso_millis(line.timestamp, 0))
-        return (QueryStarted(at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp),)
+        tags = ",".join(line.job_tags)
+        started = QueryStarted(
+            at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp, tags=tags
+        )
+        return (started,)
 
     def _query_progress(self, line: shapes.QueryProgressLine) -> Sequence[LogRecord]:
         progress = line.progress

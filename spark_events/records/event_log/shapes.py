@@ -73,6 +73,8 @@ class OriginProperties(msgspec.Struct, gc=False, omit_defaults=True):
     query: str | None = msgspec.field(name="sql.streaming.queryId", default=None)
     batch: str | None = msgspec.field(name="streaming.sql.batchId", default=None)
     policy: str | None = msgspec.field(name="spark.sql.streaming.multipleWatermarkPolicy", default=None)
+    tags: str | None = msgspec.field(name="spark.job.tags", default=None)
+    lineage: str | None = msgspec.field(name="spark.openlineage.context", default=None)
 
 
 class JobStartLine(_Core):
@@ -255,6 +257,7 @@ class QueryStartedLine(_Streaming):
     run_id: str
     name: str | None = None
     timestamp: str = ""
+    job_tags: list[str] = []
 
 
 class QueryIdleLine(_Streaming):
@@ -276,11 +279,75 @@ class SqlExecutionStartLine(_Streaming):
     description: str = ""
     physical_plan_description: str = ""
     time: int = 0
+    job_tags: list[str] = []
+    job_group_id: str | None = None
+    spark_plan_info: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class PlanMetric(_Streaming):
+    name: str
+    accumulator_id: int
+
+
+class PlanNode(_Streaming):
+    """Node of a physical plan; its children are decoded only if they are needed."""
+
+    node_name: str
+    simple_string: str = ""
+    children: list[msgspec.Raw] = []
+    metrics: list[PlanMetric] = []
+
+
+class AccumulatorUpdatesLine(_Streaming):
+    """Values of metrics that the driver reports, by the ids of their accumulators."""
+
+    execution_id: int
+    accum_updates: list[tuple[int, int]] = []
+
+
+class StatementStartLine(_Streaming):
+    id: str
+    session_id: str
+    statement: str
+    start_time: int
+    user_name: str = ""
 
 
 class StatementTimeoutLine(_Streaming):
     id: str
     finish_time: int
+
+
+class StatementErrorLine(_Streaming):
+    id: str
+    finish_time: int
+    error_msg: str = ""
+    error_trace: str = ""
+
+
+class StatementClosedLine(_Streaming):
+    id: str
+
+
+class OperationStartedLine(_Streaming):
+    """Operation of a Spark Connect client."""
+
+    job_tag: str
+    operation_id: str
+    event_time: int
+    session_id: str
+    user_id: str
+    statement_text: str = ""
+
+
+class OperationFailedLine(_Streaming):
+    operation_id: str
+    event_time: int
+    error_message: str = ""
+
+
+class OperationClosedLine(_Streaming):
+    operation_id: str
 
 
 class SqlExecutionEndLine(_Streaming):

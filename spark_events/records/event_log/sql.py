@@ -10,7 +10,8 @@ import msgspec
 from spark_events.records.event_log.failures import beginning, cut
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
-from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
+from spark_events.records.event_log.writes import WriteLines
+from spark_events.records.types import BatchStarted, SqlExecutionEnd, SqlExecutionStart
 
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
@@ -20,6 +21,10 @@ _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
 #: Strings in the description that Spark assigns to the executions of a micro-batch.
 _RUN = "\nrunId = "
+_MICRO_BATCH = re.compile(r"(?:^|\n)id = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\d+)", re.ASCII)
+#: Tag of one execution, which is different for each micro-batch.
+_OF_EXECUTION = re.compile(r",?spark-session-[0-9a-f-]{36}-execution-root-id-\d+", re.ASCII)
+_MOST_QUERIES = 2_000
 _BATCH = "\nbatch = "
 #: Limits, in characters, of a plan's description that is read, of all its selected lines, and of one line.
 _LONGEST_PLAN = 1 << 20
@@ -38,16 +43,20 @@ class SqlLines:
 
     Attributes:
         redaction: redaction of descriptions and plans.
+        writes: converter of the executions that write.
     """
 
     def __init__(self, redaction: Redaction) -> None:
         self.redaction = redaction
+        self.writes = WriteLines(redaction)
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        # The tags of each query.
+        self._tags: OrderedDict[str, str] = OrderedDict()
         self._failed_last = False
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
-    def start(self, line: bytes) -> SqlExecutionStart | None:
-        """Return the record of an execution's start; None for an execution in a micro-batch.
+    def start(self, line: bytes) -> SqlExecutionStart | BatchStarted | None:
+        """Return the record of an execution's start; for one in a micro-batch, that of the query's tags, or None.
 
         The reader cuts very long lines, so the record may lack the plan and the time. The result is also None if the
         cut removed a part of the description.
@@ -55,20 +64,39 @@ class SqlLines:
         if b'"details"' not in line and line[-1:] == b"}":
             return None
         started = self._decoded(line)
+        self.writes.started(started)
         root = started.execution_id if started.root_execution_id is None else started.root_execution_id
         outermost = self._running.get(root)
         description = started.description if outermost is None else outermost[1]
         self._running[started.execution_id] = root, description
         if len(self._running) > _MOST_RUNNING:
             self._running.popitem(last=False)
+        tags = ",".join(started.job_tags)
         if _RUN in description and _BATCH in description:
-            return None
+            return self._batch_started(description, tags)
         return SqlExecutionStart(
             execution_id=started.execution_id,
             root_id=root,
             time=started.time,
             description=self._description(description),
             plan=self._names_of(started.physical_plan_description),
+            tags=self.redaction.job_property("spark.job.tags", beginning(tags)),
+            group=None if started.job_group_id is None else beginning(started.job_group_id),
+        )
+
+    def _batch_started(self, description: str, tags: str) -> BatchStarted | None:
+        batch, of_query = _MICRO_BATCH.search(description), _OF_EXECUTION.sub("", tags)
+        if batch is None or not of_query or self._tags.get(batch[1]) == of_query:
+            return None
+        self._tags[batch[1]] = of_query
+        if len(self._tags) > _MOST_QUERIES:
+            self._tags.popitem(last=False)
+        return BatchStarted(
+            properties={
+                "sql.streaming.queryId": batch[1],
+                "streaming.sql.batchId": batch[2],
+                "spark.job.tags": self.redaction.job_property("spark.job.tags", of_query),
+            }
         )
 
     def _decoded(self, line: bytes) -> SqlExecutionStartLine:

@@ -22,7 +22,7 @@ from spark_events.event import Severity
 from spark_events.event.text import on_one_line, rfc3339
 from spark_events.reporters.alerts.card import card_of, tags_of
 from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.incident import application_of, kind_of
+from spark_events.reporters.alerts.incident import application_of, client_of, kind_of
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["ALERTMANAGER", "LONG_AGO"]
@@ -77,6 +77,7 @@ def _labels(notice: Notice, key: str, severity: str) -> dict[str, str]:
         "severity": severity,
         "incident_key": key,
         "spark_app_name": application_of(identity),
+        **client_of(identity),
     }
     return {**tags_of(identity, own, "environment", _label), **own}
 

@@ -14,6 +14,7 @@ __all__ = [
     "TAG",
     "about",
     "application_of",
+    "client_of",
     "identity_of",
     "is_alarm",
     "is_alert",
@@ -28,6 +29,13 @@ ENVIRONMENT = "deployment.environment.name"
 #: Prefix of the attributes that contain the tags.
 TAG = "spark.tag."
 _NAMES = ("spark.app.name", "spark.app.id")
+#: Client of a shared server, for the routing of alerts.
+_CLIENT = {
+    "spark.connect.user_id": "user",
+    "spark.connect.session_id": "session",
+    "spark.thriftserver.user": "user",
+    "spark.thriftserver.session_id": "session",
+}
 
 
 def is_alert(event: Event) -> bool:
@@ -93,10 +101,15 @@ def identity_of(event: Event) -> dict[str, str]:
     return {
         name: str(value)
         for name, value in sorted(event.attributes.items())
-        if name in (*_NAMES, ENVIRONMENT) or name.startswith(TAG)
+        if name in (*_NAMES, *_CLIENT, ENVIRONMENT) or name.startswith(TAG)
     }
 
 
 def application_of(attributes: Mapping[str, AttributeValue]) -> str:
     """Return the name of the application, otherwise its id, otherwise an empty string."""
     return str(next((attributes[name] for name in _NAMES if attributes.get(name)), ""))
+
+
+def client_of(attributes: Mapping[str, AttributeValue]) -> dict[str, str]:
+    """Return the user and the session of a shared server's client, as labels; empty without a client."""
+    return {label: str(attributes[name]) for name, label in _CLIENT.items() if name in attributes}

@@ -90,10 +90,17 @@ def query_of(attributes: Mapping[str, AttributeValue]) -> str:
 
 
 def job_of(attributes: Mapping[str, AttributeValue]) -> str:
-    """Return the job's group or, without a group that is the same in each run, its description or call site."""
+    """Return the job's group or, without a group that is the same in each run, its description or call site.
+
+    For the work of a Spark Connect client without a description, return the client's user.
+    """
     group = str(attributes.get("spark.job.group", ""))
     if group and not is_generated(group):
         return group
+    if user := attributes.get("spark.connect.user_id"):
+        # Spark's own description of the work of a client contains the session, which is different in each run.
+        description = str(attributes.get("spark.job.description", ""))
+        return str(user) if description.startswith("Spark Connect - ") or not description else description
     return str(attributes.get("spark.job.description") or attributes.get("spark.job.call_site") or "")
 
 

@@ -27,7 +27,7 @@ class Links:
         self.ui: str = ""
 
     def started(self, record: ApplicationStart) -> None:
-        """Store the links that the application's start reports: history server, YARN tracking URL, pod."""
+        """Store the links that the application's start reports: history server, YARN tracking URL."""
         known = record.links
         history = self._config.history or known.get("history")
         if history is not None and record.app_id:
@@ -38,8 +38,6 @@ class Links:
             {
                 "spark.history.url": history,
                 "spark.yarn.tracking_url": known.get("tracking"),
-                "k8s.pod.name": known.get("pod"),
-                "k8s.namespace.name": known.get("namespace") if "pod" in known else None,
             }
         )
 

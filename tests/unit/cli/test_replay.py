@@ -125,9 +125,9 @@ def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFix
     assert shown.out == ""
     _, _, allowed = shown.err.partition(f"argument --name: invalid choice: {name!r} (choose from ")
     assert re.findall(r"\w+", allowed) == [
-        *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DeadlineStatusChangeEvent"),
-        *("ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent", "StageSummaryEvent"),
-        "WatermarkStatusChangeEvent",
+        *("AllSubtasksStatusChangeEvent", "ApplicationSummaryEvent", "BatchCommitEvent", "DataWrittenEvent"),
+        *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "JobFailureEvent", "JobStatusChangeEvent"),
+        *("StageSummaryEvent", "WatermarkStatusChangeEvent"),
     ]
 
 

@@ -4,6 +4,8 @@ import static io.sparkevents.Checks.is;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.JobRecords;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.SqlRecords;
 import io.sparkevents.queue.Record;
@@ -20,6 +22,10 @@ import scala.Option;
 
 /** Tests of the records about the start and end of SQL executions. */
 final class SqlRecordsTest {
+  private final List<Record> batches = new ArrayList<>();
+  private final JobRecords jobs =
+      new JobRecords(batches::add, true, new JobProperties(new Redaction(Redaction.SPARK_DEFAULT)));
+
   private static SparkListenerEvent started(long id, long root, String description) {
     return started(id, root, description, "plan");
   }
@@ -53,7 +59,7 @@ final class SqlRecordsTest {
    */
   @Test
   void failuresAndTheNextSuccessAreRecorded() throws Exception {
-    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
     is(line(records.of(started(1, 1, "nightly"))).path("description").asText(), "nightly");
     is(line(records.of(started(2, 1, "part"))).path("description").asText(), "nightly");
     JsonNode failed = line(records.of(ended(2, "[X_Y] no")));
@@ -75,7 +81,7 @@ final class SqlRecordsTest {
    */
   @Test
   void aStartNamesTablesAndPaths() throws Exception {
-    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
     String plan =
         "== Physical Plan ==\n* Project (2)\n\n(1) Scan parquet a.b\nOutput [1]: [x]\nLocation: InMemoryFileIndex [file:/a]"
             + "\n\n(2) Project\nArguments: no\n\n(3) Execute InsertIntoHadoopFsRelationCommand\nArguments: s3://token@b, x";
@@ -114,7 +120,7 @@ final class SqlRecordsTest {
   /** The start of a micro-batch's executions causes no record. */
   @Test
   void aMicroBatchIsNotRecorded() throws Exception {
-    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
     is(records.of(started(1, 1, "name<br/>\nid = a<br/>\nrunId = b<br/>\nbatch = 3")), null);
     is(records.of(started(2, 1, "part")), null);
   }

@@ -446,7 +446,7 @@ def test_a_driver_that_exits_after_a_failure() -> None:
 
 def test_links_of_a_failure() -> None:
     """Links of a failure come from the driver and from the settings, which take precedence."""
-    links = {"history": "h:18080", "tracking": "http://rm/proxy/a", "pod": "d", "namespace": "n"}
+    links = {"history": "h:18080", "tracking": "http://rm/proxy/a"}
     start = application_start(app_id="application_1_2", attempt_id="1", links=links)
     job = failed_job(UDF)
     records = [start, *job[:-1], {**job[-1], "ui": "http://10.0.0.9:4040"}]
@@ -455,14 +455,12 @@ def test_links_of_a_failure() -> None:
         translator = Translator(TranslateConfig(link=config))
         events = [event for record in records for event in translator.translate(decoded(record))]
         (failed,) = [event for event in events if event.name == "JobFailureEvent" and event.class_scope == "spark.job"]
-        return {key: value for key, value in failed.attributes.items() if key.endswith("url") or key.startswith("k8s")}
+        return {key: value for key, value in failed.attributes.items() if key.endswith("url")}
 
     assert found(LinkConfig()) == {
         "spark.ui.url": "http://10.0.0.9:4040",
         "spark.history.url": "http://h:18080/history/application_1_2/1/jobs/",
         "spark.yarn.tracking_url": "http://rm/proxy/a",
-        "k8s.pod.name": "d",
-        "k8s.namespace.name": "n",
     }
     configured = found(LinkConfig("https://history", "https://wiki/{app}#{error_type}"))
     assert configured["spark.history.url"] == "https://history/history/application_1_2/1/jobs/"

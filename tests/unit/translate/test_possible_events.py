@@ -20,6 +20,8 @@ ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "clas
 SQL_FAILED = {"kind": "sql_execution_end", "at": START, "execution_id": 1, "time": START}
 SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
 TIMED_OUT = {"kind": "statement_timed_out", "statement_id": "a", "time": START}
+WRITTEN = {"kind": "data_written", "execution_id": 3, "time": START, "started": START}
+STATEMENT_FAILED = {"kind": "statement_failed", "statement_id": "b", "time": START, "error": "a.B: x"}
 STARVED = {
     "kind": "inspection",
     "idle_since": START,
@@ -82,6 +84,8 @@ def test_no_record_makes_an_event_that_is_not_listed(
         *application.records[:-1],
         {**SQL_FAILED, "at": application.now},
         {**TIMED_OUT, "at": application.now},
+        {**STATEMENT_FAILED, "at": application.now},
+        {**WRITTEN, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**EXCLUDED, "at": application.now, "time": application.now},
@@ -96,7 +100,7 @@ def test_every_kind_of_record_that_is_translated_is_listed() -> None:
     """The table lists the kinds that cause events. Three other kinds only update state; one occurs only in logs."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
     assert translated - set(POSSIBLE_EVENTS) == {
-        *("batch_started", "sql_execution_start", "stage_submitted", "stage_waited")
+        *("batch_started", "sql_execution_start", "stage_submitted", "stage_waited", "statement_started")
     }
     assert not set(POSSIBLE_EVENTS) - translated
 
@@ -135,6 +139,8 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         {**STARVED, "at": now, "asked": now},
         {**SQL_FAILED, "at": application.now},
         {**TIMED_OUT, "at": application.now},
+        {**STATEMENT_FAILED, "at": application.now},
+        {**WRITTEN, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
         {**SUMMED_UP, "at": application.now},

@@ -65,7 +65,7 @@ public final class EventBuilder {
   /**
    * Posts the event to Spark's listener bus, in order with Spark's own events, and returns immediately.
    *
-   * @return whether a Spark application is running; the bus does not report whether a listener receives the event
+   * @return whether this JVM is the driver of a running application, as for {@link Events#add(String)}
    */
   public boolean add() {
     long at = observedMillis < 0 ? System.currentTimeMillis() : observedMillis;

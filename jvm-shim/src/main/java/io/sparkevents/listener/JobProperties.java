@@ -10,6 +10,7 @@ import java.util.Properties;
 public final class JobProperties {
   static final String QUERY = "sql.streaming.queryId";
   static final String BATCH = "streaming.sql.batchId";
+  static final String TAGS = "spark.job.tags";
   private static final String[] KEYS = {
     "spark.job.description",
     "spark.jobGroup.id",
@@ -18,6 +19,8 @@ public final class JobProperties {
     QUERY,
     BATCH,
     "spark.sql.streaming.multipleWatermarkPolicy",
+    TAGS,
+    "spark.openlineage.context",
   };
 
   private final Redaction redaction;

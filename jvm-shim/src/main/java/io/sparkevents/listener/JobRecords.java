@@ -32,6 +32,8 @@ public final class JobRecords {
   private static final class Batch {
     final Subject subject = new Subject();
     String id;
+    final Subject ofTags = new Subject();
+    String tags;
   }
 
   private final Consumer<Record> sink;
@@ -141,6 +143,28 @@ public final class JobRecords {
               Record.Change.keep(batch.subject, Record.Rank.WORK),
               json -> Record.write(json, "properties", properties.redacted(selected)),
               Text.length(selected)));
+    }
+  }
+
+  /**
+   * Handles the start of a micro-batch's SQL execution. Its tags name the Spark Connect client that started the query, and
+   * the query's own session, which shows what other jobs are the query's: those that run in a client's {@code
+   * foreachBatch}.
+   */
+  void batchStarted(String query, String id, String tags) {
+    Batch batch = batches.computeIfAbsent(query, first -> new Batch());
+    if (!tags.equals(batch.tags)) {
+      batch.tags = tags;
+      sink.accept(
+          new Record(
+              "batch_started",
+              Record.Priority.ROUTINE,
+              Record.Change.keep(batch.ofTags, Record.Rank.WORK),
+              json -> {
+                json.writeObjectFieldStart("properties");
+                Record.write(json, JobProperties.QUERY, query, JobProperties.BATCH, id, JobProperties.TAGS, tags);
+                json.writeEndObject();
+              }));
     }
   }
 

@@ -34,6 +34,8 @@ public class RecordingListener extends ExclusionListener {
   private final RunningWork running;
   private final StageRecords stages;
   private final SqlRecords sql;
+  private final StatementRecords statements;
+  private final WriteRecords writes;
   private final StreamingRecords streams;
   private final JobRecords jobs;
   private boolean ended;
@@ -48,9 +50,11 @@ public class RecordingListener extends ExclusionListener {
     totals = new ApplicationTotals(conf, sink == null ? 0 : sink.settings.summaryIntervalMillis, attempts);
     running = new RunningWork(attempts, properties, totals);
     stages = new StageRecords(conf, properties, totals, attempts, running);
-    sql = new SqlRecords(redaction);
+    statements = new StatementRecords(redaction);
+    writes = new WriteRecords(redaction);
     streams = new StreamingRecords();
     jobs = new JobRecords(this::hand, sink != null && !sink.settings.reportsMicroBatches, properties);
+    sql = new SqlRecords(redaction, jobs);
     if (sink != null) {
       SqlShell.watch();
     }
@@ -178,10 +182,11 @@ public class RecordingListener extends ExclusionListener {
       // Do not use the next classes, because a driver with only Spark core cannot load them.
       return null;
     }
-    Record timeout = Cancellation.ofTimeout(event);
-    if (timeout != null) {
-      return timeout;
+    Record statement = statements.of(event);
+    if (statement != null) {
+      return statement;
     }
+    hand(writes.of(event));
     Record execution = sql.of(event);
     return execution == null ? streams.of(event) : execution;
   }

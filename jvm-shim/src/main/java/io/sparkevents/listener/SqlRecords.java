@@ -5,6 +5,7 @@ import io.sparkevents.queue.Record;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -44,12 +45,20 @@ public final class SqlRecords {
     }
   }
 
+  private static final Pattern MICRO_BATCH =
+      Pattern.compile("(?:^|\n)id = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\\d+)");
+  /** Tag of one execution, which is different for each micro-batch. */
+  private static final Pattern OF_EXECUTION = Pattern.compile(",?spark-session-[0-9a-f-]{36}-execution-root-id-\\d+");
+
   private final Redaction redaction;
+  private final JobRecords jobs;
   private final Map<Long, Execution> running = new BoundedMap<>(MOST_RUNNING);
   private boolean failedLast;
 
-  public SqlRecords(Redaction redaction) {
+  /** @param jobs receives the sessions of micro-batches */
+  public SqlRecords(Redaction redaction, JobRecords jobs) {
     this.redaction = redaction;
+    this.jobs = jobs;
   }
 
   /** Returns the record of an execution's start or completion, or null if there is nothing to report. */
@@ -70,9 +79,16 @@ public final class SqlRecords {
     // also applies to nested executions.
     Execution started = outermost == null ? new Execution(root, event.description()) : outermost;
     running.put(event.executionId(), started);
+    String tags = tags(event);
     if (started.isMicroBatch) {
+      Matcher batch = MICRO_BATCH.matcher(started.description);
+      String ofQuery = OF_EXECUTION.matcher(tags).replaceAll("");
+      if (batch.find() && !ofQuery.isEmpty()) {
+        jobs.batchStarted(batch.group(1), batch.group(2), ofQuery);
+      }
       return null;
     }
+    String group = group(event);
     String description = started.description;
     long id = event.executionId();
     long time = event.time();
@@ -84,8 +100,27 @@ public final class SqlRecords {
         json -> {
           Record.write(json, "execution_id", id, "root_id", root, "time", time);
           Record.write(json, "description", redact(description), "plan", namesOf(plan));
+          Record.write(json, "tags", redaction.redact(JobProperties.TAGS, tags), "group", group);
         },
-        Text.length(description, plan));
+        Text.length(description, plan, tags, group));
+  }
+
+  /** Returns the tags of the execution's jobs, separated by commas; empty if the Spark version does not report them. */
+  private static String tags(SparkListenerSQLExecutionStart event) {
+    try {
+      return Text.beginning(event.jobTags().mkString(","));
+    } catch (LinkageError older) {
+      return "";
+    }
+  }
+
+  /** Returns the group of the execution's jobs; null if it has none, or if the Spark version does not report it. */
+  private static String group(SparkListenerSQLExecutionStart event) {
+    try {
+      return Text.beginning(ApplicationRecords.orNull(event.jobGroupId()));
+    } catch (LinkageError older) {
+      return null;
+    }
   }
 
   private String redact(String description) {

@@ -35,7 +35,8 @@ public final class StreamingRecords {
     }
     if (event instanceof QueryStartedEvent) {
       QueryStartedEvent started = (QueryStartedEvent) event;
-      return started(started.id().toString(), started.runId().toString(), started.name(), started.timestamp());
+      String tags = tags(started);
+      return started(started.id().toString(), started.runId().toString(), started.name(), started.timestamp(), tags);
     }
     if (event instanceof QueryTerminatedEvent) {
       return terminated((QueryTerminatedEvent) event);
@@ -48,16 +49,25 @@ public final class StreamingRecords {
    * current time.
    */
   public Record running(String id, String runId, String name) {
-    return started(id, runId, name, Instant.now().truncatedTo(ChronoUnit.MILLIS).toString());
+    return started(id, runId, name, Instant.now().truncatedTo(ChronoUnit.MILLIS).toString(), "");
   }
 
-  private Record started(String id, String runId, String name, String timestamp) {
+  /** Returns the tags of the query's jobs, separated by commas; empty if the Spark version does not report them. */
+  private static String tags(QueryStartedEvent event) {
+    try {
+      return Text.beginning(event.jobTags().mkString(","));
+    } catch (LinkageError older) {
+      return "";
+    }
+  }
+
+  private Record started(String id, String runId, String name, String timestamp, String tags) {
     return new Record(
         "query_started",
         Record.Priority.LIFECYCLE,
         Record.Change.keep(subject(runId), Record.Rank.RUN),
-        json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp),
-        Text.length(id, runId, name, timestamp));
+        json -> Record.write(json, "id", id, "run_id", runId, "name", name, "timestamp", timestamp, "tags", tags),
+        Text.length(id, runId, name, timestamp, tags));
   }
 
   private Record progress(StreamingQueryProgress progress) {

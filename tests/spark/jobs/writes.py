@@ -1,0 +1,52 @@
+"""Batch writes of all kinds, a query that writes in foreachBatch, and what is then on disk."""
+
+import os
+
+from control import FOLDER, write_down
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.builder.appName("writes").getOrCreate()
+
+
+def path(name: str) -> str:
+    return os.path.join(FOLDER, name)
+
+
+def files(folder: str) -> list[int]:
+    found = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names if name.startswith("part-")]
+    return [len(found), sum(map(os.path.getsize, found))]
+
+
+def fails() -> bool:
+    try:
+        spark.range(3).selectExpr("assert_true(id < 0)").write.mode("overwrite").parquet(path("failed"))
+    except Exception:
+        return True
+    return False
+
+
+truth: dict[str, object] = {}
+spark.range(10).write.parquet(path("plain"))
+truth["plain"] = files(path("plain"))
+spark.read.parquet(path("plain")).selectExpr("id", "id % 3 p").write.mode("append").partitionBy("p").json(path("parts"))
+truth["parts"] = files(path("parts"))
+spark.range(3).write.mode("ignore").parquet(path("plain"))
+spark.range(3).write.mode("overwrite").format("noop").save()
+spark.range(5).write.saveAsTable("orders")
+spark.sql("insert into orders values (1)")
+spark.sql(f"insert overwrite directory '{path('dir')}' using csv select * from orders")
+spark.table("orders").groupBy("id").count().collect()
+truth["failed"] = fails()
+
+
+def inside(batch: DataFrame, number: int) -> None:
+    batch.write.mode("append").parquet(path("inside"))
+
+
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+writer = rows.writeStream.foreachBatch(inside).option("checkpointLocation", path("cp"))
+query = writer.trigger(availableNow=True).start()
+query.awaitTermination()
+truth["inside"] = files(path("inside"))
+write_down(truth)
+spark.stop()
