@@ -17,7 +17,7 @@ from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event, encode_lines
+from spark_events.event import Event, decode_event, encode_lines
 from spark_events.translate.config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
@@ -30,6 +30,9 @@ class Sink(Protocol):
 
     def take(self, events: Sequence[Event]) -> None:
         """Accept events; return when the destination has space for more events."""
+
+    def take_lines(self, lines: bytes) -> None:
+        """Accept events as whole JSON lines."""
 
     def close(self) -> int:
         """Deliver the remaining events; return the number of events that were not delivered."""
@@ -46,7 +49,10 @@ class JsonLines:
         self._stream = stream
 
     def take(self, events: Sequence[Event]) -> None:
-        rest = memoryview(encode_lines(events))
+        self.take_lines(encode_lines(events))
+
+    def take_lines(self, lines: bytes) -> None:
+        rest = memoryview(lines)
         with writing():
             # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next
             # write.
@@ -78,6 +84,9 @@ class Reporters:
         while len(self._waiting) >= _SLICE:
             self._enqueue(self._waiting[:_SLICE])
             del self._waiting[:_SLICE]
+
+    def take_lines(self, lines: bytes) -> None:
+        self.take([decode_event(line) for line in lines.splitlines() if line])
 
     def close(self) -> int:
         try:

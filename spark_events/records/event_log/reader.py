@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
 from spark_events.errors import MissingExtraError
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.records.event_log.files import COMPACT, EventLog
+from spark_events.records.event_log.places import LogPath
 from spark_events.records.event_log.records import LogRecord, LogRecords
 from spark_events.records.event_log.shapes import EventKind, RolloverLine
 from spark_events.records.event_log.sql import SQL_START
@@ -56,7 +56,7 @@ class EventLogReader:
         self.cut_off = 0
         self.unreadable = 0
         self.on_damage = on_damage
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._read_before = 0
         self._size = sum(map(_size, log.files))
         self.recognised = False
@@ -111,7 +111,7 @@ class EventLogReader:
                 self._file = None
                 self._read_before += _size(path)
 
-    def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
+    def _records(self, path: LogPath, file: IO[bytes]) -> Iterator[LogRecord]:
         number = 0
         self._is_cut_off = False
         handler_of = self._handlers.get
@@ -151,7 +151,7 @@ class EventLogReader:
         if not self._is_cut_off:
             self._cut_off(f"{where}: the file ends in the middle of this line")
 
-    def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
+    def _pieces(self, path: LogPath, file: IO[bytes]) -> Iterator[bytes]:
         def damaged(what: str) -> None:
             self.damaged += 1
             self.on_damage(f"{path}: {what}")
@@ -193,7 +193,7 @@ class EventLogReader:
         return ()
 
 
-def _size(path: Path) -> int:
+def _size(path: LogPath) -> int:
     try:
         return path.stat().st_size
     except OSError:
