@@ -38,12 +38,13 @@ class ArchiveError(DamagedLogError):
     """The file is a zip archive."""
 
 
-def pieces(file: IO[bytes], on_damage: OnDamage) -> Iterator[bytes]:
+def pieces(file: IO[bytes], on_damage: OnDamage, skip: int = 0) -> Iterator[bytes]:
     """Yield the content of a file in pieces, decompressed if necessary.
 
     Args:
         file: a buffered file object, positioned at the beginning.
         on_damage: called for each skipped block.
+        skip: number of bytes of the content that are not wanted; not even read if the file is not compressed.
 
     Raises:
         CutOffError: when the file ends in the middle of a block; raised after the last piece.
@@ -54,8 +55,17 @@ def pieces(file: IO[bytes], on_damage: OnDamage) -> Iterator[bytes]:
     file.seek(0)
     for magic, read in _READERS:
         if start.startswith(magic):
-            return read(file, on_damage)
+            return _after(read(file, on_damage), skip)
+    if skip:
+        file.seek(skip)
     return _plain(file, on_damage)
+
+
+def _after(found: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    for piece in found:
+        if skip < len(piece):
+            yield piece[skip:]
+        skip = max(0, skip - len(piece))
 
 
 def _plain(file: IO[bytes], _: OnDamage) -> Iterator[bytes]:

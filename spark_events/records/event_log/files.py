@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spark_events.errors import MissingExtraError
 from spark_events.records.event_log.compression import ArchiveError, CutOffError, DamagedLogError, pieces
-from spark_events.records.event_log.places import LogPath, entries_of
+from spark_events.records.event_log.places import LogPath, entries_of, key_of
 
 _ROLLING = "eventlog_v2_"
 _STATUS = "appstatus_"
@@ -33,6 +33,33 @@ class Identity(NamedTuple):
     source: str
 
 
+class Position(NamedTuple):
+    """How far a growing log has been read; positions of one log can be compared.
+
+    Attributes:
+        number: number of the part of a rolling log; 0 for a single file.
+        name: name of the part of a Databricks log; empty for other logs.
+        offset: bytes of the part's decompressed content, up to the end of the last whole line.
+    """
+
+    number: int = 0
+    name: str = ""
+    offset: int = 0
+
+
+def part_of(file: LogPath) -> tuple[int, str]:
+    """Return number and name of a part, as in :class:`Position`; they stay the same when Spark renames the file.
+
+    >>> from pathlib import Path
+    >>> part_of(Path("events_3_app-1.zstd")), part_of(Path("app-1.inprogress"))
+    ((3, ''), (0, ''))
+    """
+    match = _PART.fullmatch(file.name)
+    if match is not None:
+        return int(match[1]), ""
+    return 0, file.name if _DATABRICKS_PART.fullmatch(file.name) else ""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventLog:
     """Event log of one application.
@@ -50,6 +77,11 @@ class EventLog:
     in_progress: bool = False
     missing: tuple[str, ...] = ()
     asked_for: bool = True
+
+    @property
+    def key(self) -> str:
+        """Complete path or URL of the log, without the mark of an unfinished log."""
+        return key_of(self.path).removesuffix(_IN_PROGRESS)
 
     def modified(self) -> float:
         """Return the time of the last change of any file, in seconds since the epoch.

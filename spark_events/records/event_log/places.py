@@ -92,3 +92,8 @@ def entries_of(folder: LogPath) -> Iterator[LogPath]:
         names = sorted(entry.name for entry in folder.iterdir())
         return (folder / name for name in names)
     return folder.iterdir()
+
+
+def key_of(place: LogPath) -> str:
+    """Return the complete path or URL of a place, which is unique; messages use ``str``."""
+    return str(getattr(place, "url", place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,7 @@ FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"
 EAGER = ReplayTuning(least_bytes=1, ahead=1)
 
 
-def read(
-    logs: list[EventLog] | Iterator[EventLog], jobs: int, **selection: object
-) -> list[tuple[str, bytes, LogCounts]]:
+def read(logs: Iterable[EventLog], jobs: int, **selection: object) -> list[tuple[str, bytes, LogCounts]]:
     chosen = Selection(**selection)  # type: ignore[arg-type]
     found = replay_logs(logs, TranslateConfig(), chosen, jobs, EAGER)
     return [(one.log.path.name, b"".join(one.lines), one.counts) for one in found]
