@@ -14,10 +14,10 @@ from spark_events.records.event_log.files import EventLog, Position, find_logs, 
 from spark_events.records.event_log.places import LogPath
 from spark_events.translate.config import TranslateConfig
 
-__all__ = ["Destination", "FollowConfig", "Follower", "LogState", "Round"]
+__all__ = ["FollowConfig", "Follower", "LogState", "NotifyingSink", "Round"]
 
 
-class Destination(Protocol):
+class NotifyingSink(Protocol):
     """Where the events go."""
 
     def take(self, events: Sequence[Event], *, notify: bool = True) -> None:
@@ -87,7 +87,7 @@ class Round:
 
 
 @dataclasses.dataclass(slots=True)
-class _Open:
+class _OpenLog:
     """A log that is followed, and the time of the monotonic clock since which it has not grown."""
 
     log: FollowedLog
@@ -114,7 +114,7 @@ class Follower:
         config: TranslateConfig,
         limits: FollowConfig,
         positions: PositionFile,
-        destination: Destination,
+        destination: NotifyingSink,
         note: Callable[[str], None],
         clocks: Clocks = SYSTEM,
     ) -> None:
@@ -125,7 +125,7 @@ class Follower:
         self._destination = destination
         self._note = note
         self._clocks = clocks
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenLog] = {}
         # Sizes of the files that are not event logs.
         self._others: dict[str, int] = {}
         self._saved = -limits.save_every
@@ -194,7 +194,7 @@ class Follower:
         opened = self._open.get(key)
         if opened is None:
             followed = FollowedLog(log, self._config, stored.position, self._note)
-            opened = _Open(followed, LogState(log.path.name), self._clocks.monotonic() - self._age(log))
+            opened = _OpenLog(followed, LogState(log.path.name), self._clocks.monotonic() - self._age(log))
             self._open[key] = opened
         else:
             opened.unchanged_since = self._clocks.monotonic()
@@ -245,7 +245,7 @@ class Follower:
             self._positions.save()
             self._saved = now
 
-    def _judge(self, key: str, opened: _Open) -> int:
+    def _judge(self, key: str, opened: _OpenLog) -> int:
         """Report an application that has stopped writing; return the number of events."""
         limits, log, stored = self._limits, opened.log, self._positions.logs[key]
         quiet = self._clocks.monotonic() - opened.unchanged_since
