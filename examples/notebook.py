@@ -15,7 +15,7 @@ events = spark_events.start(spark)
 
 
 # %% Register a callback for failures. If this cell runs again, the new callback replaces the previous callback.
-@events.on("JobFailureEvent", min_severity="ERROR")
+@events.on("JobFailureEvent", min_severity="WARN")
 def show(failure: spark_events.Event) -> None:
     print("FAILED:", failure.attributes["failure.root_cause"])
 

@@ -70,10 +70,10 @@ class Configuration:
     properties: Mapping[str, str]
     given: Mapping[str, str]
 
-    def settings(self) -> Settings:
-        """Return the settings of spark-events."""
+    def settings(self, resolves: bool = True) -> Settings:
+        """Return the settings of spark-events; ``resolves``: see :class:`~spark_events.config.Settings`."""
         ours = {key: value for key, value in self.given.items() if key.startswith("events.")}
-        return settings_of(self.properties, self.origin, extra=ours)
+        return settings_of(self.properties, self.origin, extra=ours, resolves=resolves)
 
     def value(self, key: str) -> str | None:
         """Return one value, or None; keys of spark-events match with and without ``spark.``."""

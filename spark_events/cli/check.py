@@ -17,6 +17,7 @@ from spark_events.config.quoting import quoted
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
+from spark_events.dispatch.plans import PipelinePlan, read
 from spark_events.errors import ConfigError
 from spark_events.event.text import on_one_line
 from spark_events.jars import jar_path, version_of
@@ -26,6 +27,12 @@ _PLUGIN = "io.sparkevents.EventsPlugin"
 _JAR = "spark-events"
 _PACKAGE = "io.sparkevents:spark-events:"
 _PYTHON_SECONDS = 30
+#: Settings that add links to alerts.
+_USEFUL_IN_ALERTS = {
+    "events.link.history": "link to the history server, which still works after the application has ended",
+    "events.link.runbook": "link to a runbook",
+}
+_WIRING = ("spark.extraListeners", "spark.plugins", "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages")
 #: Reporter types that deliver over a network. Type heartbeat is excluded, because a lost ping needs no later delivery.
 _REMOTE = ("kafka", "otlp", "webhook")
 
@@ -38,49 +45,63 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Reads the configuration that a driver would read, and prints every mistake with its key.",
     )
     add_configuration(parser)
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="check the file of another machine: look at no variable, file or interpreter of this one, and accept a"
+        " file that configures only reporters",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
-    pipeline, mistakes = _settings(given.settings())
-    problems = [*_wiring(given), *mistakes]
-    disabled = () if pipeline is None else pipeline.disabled
+    settings = given.settings(resolves=not chosen.offline)
+    plan, mistakes = _plan(settings, chosen.offline)
+    wiring = _wiring_offline(given) if chosen.offline else _wiring(given)
+    problems = [*wiring, *mistakes]
+    disabled = () if plan is None else plan.disabled
     show(f"{given.origin}:")
     for problem in problems:
         show(f"  wrong  {on_one_line(problem)}")
-    if pipeline is not None:
+    if settings.unchecked:
+        show(f"  not checked, because the value is elsewhere: {', '.join(settings.unchecked)}")
+    if plan is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
-        show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
-        for advice in _advice(pipeline, given):
+        show(table(("reporter", "type", "guarantee", "isolation"), _reporters(plan, given)))
+        for advice in _advice(plan, given):
             show(f"  advice  {advice}")
     if disabled:
         show(f"A driver would disable these reporters and continue with the remaining reporters: {', '.join(disabled)}")
-    if not problems:
+    if not problems and chosen.offline:
+        show("No mistakes found. Run `spark-events check` without --offline on the driver's machine.")
+    elif not problems:
         show("No mistakes found. Run `spark-events send-test` to check that the reporters can deliver.")
     return 1 if problems else 0
 
 
-def _settings(settings: Settings) -> tuple[Pipeline | None, Sequence[str]]:
-    """Return the pipeline, or None if it cannot be built, and every problem found."""
+def _plan(settings: Settings, is_offline: bool) -> tuple[PipelinePlan | None, Sequence[str]]:
+    """Return the parsed settings, or None if they cannot be used, and every problem found."""
     try:
-        pipeline = build(settings)
-        return pipeline, [problem for found in pipeline.disabled.values() for problem in found]
+        # Offline, no reporter is created, because it may read files of the driver's machine.
+        made = read(settings, strict=False) if is_offline else build(settings)
     except ConfigError as error:
         return None, error.problems
+    plan = made.plans if isinstance(made, Pipeline) else made
+    return plan, [problem for found in made.disabled.values() for problem in found]
 
 
-def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, ...]]:
-    for delivery in pipeline.deliveries:
-        below = f"events.reporter.{delivery.name}"
+def _reporters(plan: PipelinePlan, given: Configuration) -> Iterator[tuple[str, ...]]:
+    for name, reporter in plan.reporters.items():
+        below = f"events.reporter.{name}"
         isolation = given.value(f"{below}.isolation") or "thread"
-        yield delivery.name, given.value(f"{below}.type") or "log", delivery.config.guarantee, isolation
+        yield name, given.value(f"{below}.type") or "log", reporter.delivery.guarantee, isolation
 
 
-def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
-    """Yield advice about delivery guarantees and about the environment in alerts."""
-    for delivery in pipeline.deliveries:
-        below = f"events.reporter.{delivery.name}"
+def _advice(plan: PipelinePlan, given: Configuration) -> Iterator[str]:
+    """Yield advice about delivery guarantees, and about what alerts lack."""
+    for name in plan.reporters:
+        below = f"events.reporter.{name}"
         kind, key = given.value(f"{below}.type"), f"{below}.delivery.guarantee"
         is_remote = kind in _REMOTE or (kind == "database" and "postgresql" in (given.value(f"{below}.url") or ""))
         if is_remote and given.value(key) is None:
@@ -89,18 +110,31 @@ def _advice(pipeline: Pipeline, given: Configuration) -> Iterator[str]:
                 " at-least-once keeps them on disk (set best-effort to accept the loss)"
             )
 
-    alerts = [
-        name for name, plan in pipeline.plans.reporters.items() if getattr(plan.config, "wants_recoveries", False)
-    ]
-    if alerts and not given.value("events.environment"):
+    alerts = [name for name, one in plan.reporters.items() if getattr(one.config, "wants_recoveries", False)]
+    if not alerts:
+        return
+    if not given.value("events.environment"):
         yield (
             f"spark.events.environment: not set, but {', '.join(alerts)} opens and closes alerts; if several"
             " environments share the receiver, a run in one of them closes the alerts of another"
         )
+    for key, reason in _USEFUL_IN_ALERTS.items():
+        if not given.value(key):
+            yield f"spark.{key}: not set, so alerts of {', '.join(alerts)} have no {reason}"
+    if not plan.translation.identity.tags:
+        yield f"spark.events.tags.<name>: none is set, such as team, so alerts of {', '.join(alerts)} name no owner"
 
 
-def _wiring(given: Configuration) -> Iterator[str]:
-    """Yield the problems of Spark's own properties: listener, class path, Python."""
+def _wiring_offline(given: Configuration) -> Iterator[str]:
+    """Yield the problems of Spark's own properties that the file alone shows.
+
+    A file without any of these properties configures only reporters, as for `watch` and `replay`.
+    """
+    if any(given.value(key) for key in _WIRING):
+        yield from _missing_listener(given)
+
+
+def _missing_listener(given: Configuration) -> Iterator[str]:
     listeners = _items(given.value("spark.extraListeners") or "", ",")
     plugins = _items(given.value("spark.plugins") or "", ",")
     if _LISTENER not in listeners and _PLUGIN not in plugins:
@@ -108,6 +142,11 @@ def _wiring(given: Configuration) -> Iterator[str]:
             f"spark.extraListeners: {_LISTENER} is missing, so no events are reported; add the lines that "
             f"`spark-events conf` prints"
         )
+
+
+def _wiring(given: Configuration) -> Iterator[str]:
+    """Yield the problems of Spark's own properties: listener, class path, Python."""
+    yield from _missing_listener(given)
     jars = [
         (key, jar)
         for key, separator in (("spark.driver.extraClassPath", os.pathsep), ("spark.jars", ","))

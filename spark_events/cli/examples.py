@@ -18,6 +18,7 @@ EXAMPLES = {
         "report sqlite:////var/lib/events.db --json --fail-on now",
     ),
     "why": ("why /var/log/spark", "why /var/log/spark clickstream --json"),
+    "run": ("run -- spark-submit job.py", "run --retry transient=3,backoff=1min -- spark-submit job.py"),
     "uninstall": ("uninstall", "uninstall --conf spark-defaults.conf"),
 }
 _START = "examples:\n"

@@ -43,7 +43,11 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def settings_of(
-    properties: Mapping[str, str], origin: str, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None
+    properties: Mapping[str, str],
+    origin: str,
+    without: tuple[str, ...] = (),
+    extra: Mapping[str, str] | None = None,
+    resolves: bool = True,
 ) -> Settings:
     """Return the settings of spark-events in Spark's properties.
 
@@ -52,6 +56,7 @@ def settings_of(
         origin: name of the file, for messages.
         without: prefixes of keys to skip.
         extra: settings that override settings of the file.
+        resolves: whether references to variables and files are resolved.
     """
     found: dict[str, Setting] = {}
     for key, value in properties.items():
@@ -61,7 +66,7 @@ def settings_of(
     for key, value in (extra or {}).items():
         found.pop(key, None)
         found[f"spark.{key}"] = Setting(key, value, "the command line")
-    return Settings(found.values())
+    return Settings(found.values(), resolves)
 
 
 def read_settings(path: Path, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None) -> Settings:

@@ -55,6 +55,11 @@ def _secret(value: str) -> Secret:
 secret: Kind[Secret] = Kind("a non-empty string, or ${env:NAME}, or ${file:/path}", _secret, str, True)
 
 
+def has_reference(value: str) -> bool:
+    """Return whether a value refers to a variable or a file."""
+    return _REFERENCE.search(value) is not None
+
+
 def resolve(value: str) -> str:
     """Replace every reference in a value; the last line break of a file is removed.
 

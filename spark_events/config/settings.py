@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from spark_events.config.confidence import NO_WORD, Confidence, parts_of
 from spark_events.config.kinds import Kind, SafeReasonError
 from spark_events.config.quoting import is_harmless, is_secret_key, quoted, quoted_key
-from spark_events.config.references import resolved
+from spark_events.config.references import has_reference, resolved
 from spark_events.errors import ConfigError
 
 T = TypeVar("T")
@@ -64,9 +64,18 @@ class Settings:
     """All settings of one driver, by key without the prefix ``spark.``.
 
     If a key is set with and without the prefix, the value with the prefix applies.
+
+    Args:
+        settings: the settings.
+        resolves: whether references to variables and files are resolved. Otherwise their values are not checked.
+
+    Attributes:
+        unchecked: keys whose values were not checked.
     """
 
-    def __init__(self, settings: Iterable[Setting] = ()) -> None:
+    def __init__(self, settings: Iterable[Setting] = (), resolves: bool = True) -> None:
+        self.unchecked: list[str] = []
+        self._resolves = resolves
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
@@ -97,6 +106,10 @@ class Settings:
                     key = self.as_written(full_key)
                     self.add_problem(full_key, f"{key}: required, but not set; expected {declared.kind.allowed}")
                     usable = False
+                continue
+            if not self._resolves and has_reference(setting.value):
+                self.unchecked.append(setting.key)
+                usable &= declared.default is not dataclasses.MISSING
                 continue
             given = setting.value
             try:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
-from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
+from spark_events.config import (
+    Kind,
+    Setting,
+    Settings,
+    boolean,
+    duration,
+    integer,
+    is_name,
+    names,
+    option,
+    path,
+    positive_duration,
+)
 from spark_events.config.kinds import PATHS
 from spark_events.config.quoting import quoted_key
 from spark_events.config.references import resolve
@@ -19,12 +32,16 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig, includes_of
 from spark_events.dispatch.spool.writer import SpoolConfig
 from spark_events.reporters.log import LogReporter
-from spark_events.reporters.registry import reporter_type
+from spark_events.reporters.registry import factory, reporter_type
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
 from spark_events.translate.incidents.config import URL
 
+#: Variable with the path of the verdict.
+VERDICT_VARIABLE = "SPARK_EVENTS_VERDICT"
+#: See :data:`spark_events.reporters.verdict.reporters.TERMINATION_LOG`; that module is imported only where it is used.
+_TERMINATION_LOG = "/dev/termination-log"
 #: Prefix of the settings of reporters.
 REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
@@ -85,6 +102,19 @@ class EventsConfig:
         doc="Whether at most one application of this name runs at a time, so that its start proves the end of the "
         "earlier run.",
     )
+    verdict_path: str | None = option(
+        "verdict.path",
+        path("the path of a file"),
+        None,
+        doc="File for the verdict of the application: outcome, class of the failure, whether a rerun helps. Default: "
+        "the variable SPARK_EVENTS_VERDICT, which `spark-events run` sets; without it, no file.",
+    )
+    termination_message: bool = option(
+        "termination-message.enabled",
+        boolean,
+        True,
+        doc="In Kubernetes, write the failure to /dev/termination-log, which `kubectl describe pod` shows.",
+    )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,
@@ -112,6 +142,7 @@ class ReporterPlan:
 
     Attributes:
         notifies: whether the reporter notifies people.
+        type: type of the reporter; empty if no setting names it.
     """
 
     make: Callable[[], Reporter]
@@ -121,6 +152,7 @@ class ReporterPlan:
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
     notifies: bool = False
+    type: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +210,8 @@ def read(
         for name in dict.fromkeys([*configured, *active])
         if (found := settings.problems_below(f"{REPORTER}.{name}"))
     }
-    chosen = {name: plans[name] for name in active if name not in problems}
+    # Without a plan and a problem: a required value is elsewhere, and was not checked.
+    chosen = {name: plans[name] for name in active if name in plans and name not in problems}
     disabled = {name: found for name, found in problems.items() if name in active}
     is_strict = strict or config is None or config.required or (bool(disabled) and not chosen)
     settings.check(() if is_strict else [f"{REPORTER}.{name}" for name in problems])
@@ -188,9 +221,30 @@ def read(
     if not chosen:
         selection = SelectionConfig(min_severity=LogReporter.min_severity)
         chosen = {_DEFAULT_REPORTER: ReporterPlan(partial(LogReporter, LogReporter.Config()), selection=selection)}
+    for name, plan in _for_schedulers(config, {plan.type for plan in chosen.values()}).items():
+        chosen[name if name not in chosen else f"{name}-file"] = plan
     if translation.heartbeat_interval is not None and not any(plan.selection.heartbeats for plan in chosen.values()):
         _LOG.warning(_NO_HEARTBEATS)
     return PipelinePlan(config, dispatcher_config, translation, chosen, disabled)
+
+
+def _for_schedulers(config: EventsConfig, types: Set[str]) -> dict[str, ReporterPlan]:
+    """Return the reporters that write the verdict where schedulers look, unless reporters of these types exist."""
+    found: dict[str, ReporterPlan] = {}
+    file = config.verdict_path or os.environ.get(VERDICT_VARIABLE)
+    if file and "verdict" not in types:
+        found["verdict"] = _plain_plan("verdict", {"path": file})
+    is_container = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and os.path.exists(_TERMINATION_LOG)
+    if is_container and config.termination_message and "termination-message" not in types:
+        found["termination-message"] = _plain_plan("termination-message", {})
+    return found
+
+
+def _plain_plan(type_name: str, values: Mapping[str, str]) -> ReporterPlan:
+    made = factory(type_name)
+    config = made.Config(**values)
+    selection = _with_defaults_of(made, config, SelectionConfig(), False)
+    return ReporterPlan(partial(made, config), config, selection=selection, type=type_name)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
@@ -235,9 +289,15 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
                 f"{key}: given 'process', but a reporter object cannot move to another process; pass its class instead",
             )
             return None
-        make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
+        make = partial(_in_process, name, given, settings.below(prefix))
     notifies = bool(getattr(config, "notifies", getattr(make_type, "notifies", False)))
-    return ReporterPlan(make, config, delivery, selection, breaker, spool, notifies)
+    return ReporterPlan(
+        make, config, delivery, selection, breaker, spool, notifies, settings.value(f"{prefix}.type") or ""
+    )
+
+
+def _in_process(name: str, given: str, settings: Sequence[Setting]) -> Reporter:
+    return ProcessReporter(name, resolve(given), list(settings))
 
 
 def _with_defaults_of(

@@ -36,6 +36,7 @@ _TEXTS = {
     "incident_id": "incident.id",
     "incident_key": "incident.key",
     "incident_role": "incident.role",
+    "environment": "deployment.environment.name",
     "reason": "spark.status.reason",
     "end_reason": "spark.app.end_reason",
     "error_type": "error.type",

@@ -24,6 +24,8 @@ BUILT_IN = {
     "openlineage": "spark_events.reporters.openlineage.reporter:OpenLineageReporter",
     "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
     "otlp-traces": "spark_events.reporters.otlp.traces:OtlpTracesReporter",
+    "termination-message": "spark_events.reporters.verdict.reporters:TerminationMessageReporter",
+    "verdict": "spark_events.reporters.verdict.reporters:VerdictReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
 #: Entry point group in which other packages register reporter types.

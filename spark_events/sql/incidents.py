@@ -20,7 +20,7 @@ SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, quer
     WHEN entity NOT IN ('application', 'query') AND max(CASE WHEN entity IN ('application', 'query') THEN 1 ELSE 0 END)
       OVER (PARTITION BY app_id, cause_key) = 1 THEN 'member'
     WHEN severity_number >= 17 AND NOT will_retry THEN 'alarm' ELSE 'member' END AS incident_role,
-  body, event_id
+  body, event_id, environment
 FROM (
   SELECT observed_at, observed_ts_millis, severity, severity_number, entity, app_id, app_name, query_id, query_run_id,
     query_name, batch_id, error_type,
@@ -31,13 +31,13 @@ FROM (
     coalesce(CAST({{failure.will_retry}} AS TEXT), '') IN ('true', '1') AS will_retry,
     coalesce({{failure.fingerprint}}, {{first_line}}, error_type || ': ' || body) AS cause_key,
     {{incident.id}} AS incident_id, {{incident.key}} AS incident_key, {{incident.role}} AS incident_role,
-    body, event_id
+    body, event_id, {{deployment.environment.name}} AS environment
   FROM spark_events
   WHERE name = 'JobFailureEvent'
   UNION ALL
   SELECT observed_at, observed_ts_millis, severity, 21, entity, app_id, app_name, query_id, query_run_id, query_name,
     batch_id, 'LOST', 'SYSTEM', NULL, body, NULL, 1 = 0, 'LOST',
-    {{incident.id}}, {{incident.key}}, {{incident.role}}, body, event_id
+    {{incident.id}}, {{incident.key}}, {{incident.role}}, body, event_id, {{deployment.environment.name}}
   FROM spark_events
   WHERE {STATUS_OF_RUNS} AND entity = 'application' AND status = 'LOST'
 ) AS failure
@@ -68,7 +68,8 @@ GROUP BY cause_key
 # One row per incident, from the first alarm with its key until the recovery. A failure of a query recovers when the
 # query commits in a later run, or finishes. A failure of an application recovers when one of its runs finishes, or one
 # of its queries commits. A failed job recovers when a job closes its incident. Overdue work recovers when it is on time
-# again, or when its run ends. A circuit breaker recovers when it closes, or when the application ends.
+# again, or when its run ends. A run in one environment closes no incident of another.
+# A circuit breaker recovers when it closes, or when the application ends.
 # - ``coalesce(e.name, '')`` prevents SQLite from reading all commits by name instead of the commits of one run.
 # - ``edge`` also contains the ends of runs, because SQLite would compute a joined view of runs once per incident.
 INCIDENTS = """
@@ -81,10 +82,11 @@ WITH alarm AS (
       incident_key,
       coalesce(app_name, app_id) || '/' || coalesce('query=' || coalesce(query_name, query_id) || '/', '') || 'failure'
     ) AS incident_key, incident_id,
-    observed_ts_millis AS ts
+    observed_ts_millis AS ts, environment
   FROM spark_events_failures WHERE incident_role = 'alarm'
 ), run AS (
   SELECT entity, subject, app_id, app_attempt_id, app_name, query_run_id, status, ended_ts_millis AS ended,
+    environment,
     CASE WHEN entity = 'query' THEN (
       SELECT observed_ts_millis FROM spark_events AS e
       WHERE e.query_run_id = spark_events_runs.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
@@ -92,21 +94,21 @@ WITH alarm AS (
     ) END AS committed
   FROM spark_events_runs
 ), success AS (
-  SELECT entity, subject, committed AS ts, NULL AS incident_key FROM run WHERE committed IS NOT NULL
+  SELECT entity, subject, committed AS ts, NULL AS incident_key, environment FROM run WHERE committed IS NOT NULL
   UNION ALL
-  SELECT 'application', app_name, committed, NULL FROM run WHERE committed IS NOT NULL
+  SELECT 'application', app_name, committed, NULL, environment FROM run WHERE committed IS NOT NULL
   UNION ALL
-  SELECT entity, subject, ended, NULL FROM run WHERE status = 'FINISHED'
+  SELECT entity, subject, ended, NULL, environment FROM run WHERE status = 'FINISHED'
   UNION ALL
-  SELECT NULL, NULL, observed_ts_millis, {incident.key} FROM spark_events
+  SELECT NULL, NULL, observed_ts_millis, {incident.key}, NULL FROM spark_events
   WHERE name = 'JobStatusChangeEvent' AND entity = 'job' AND {incident.role} = 'recovery'
 ), moment AS (
   SELECT entity, subject, ts, 1 AS is_alarm, kind, app_id, app_name, query_name, query_run_id, cause_key, error_type,
-    failure_class, root_cause, location, severity, incident_key, incident_id, event_id
+    failure_class, root_cause, location, severity, incident_key, incident_id, event_id, environment
   FROM alarm
   UNION ALL
   SELECT entity, subject, ts, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, incident_key, NULL,
-    NULL
+    NULL, environment
   FROM success
 ), failure AS (
   SELECT followed.*,
@@ -114,7 +116,8 @@ WITH alarm AS (
   FROM (
     SELECT moment.*,
       min(CASE WHEN is_alarm = 0 THEN ts END) OVER (
-        PARTITION BY entity, subject ORDER BY ts DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY entity, subject, coalesce(environment, '')
+        ORDER BY ts DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS recovered,
       min(CASE WHEN is_alarm = 0 THEN ts END) OVER (
         PARTITION BY incident_key ORDER BY ts DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW

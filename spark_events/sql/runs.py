@@ -23,7 +23,7 @@ STATUS_OF_RUNS = "name = 'JobStatusChangeEvent' AND entity IN ('application', 'q
 RUNS = f"""
 WITH change AS (
   SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, coalesce(app_name, app_id) AS app_name, query_id,
-    query_run_id, query_name, status, observed_ts_millis AS ts,
+    query_run_id, query_name, status, observed_ts_millis AS ts, {{deployment.environment.name}} AS environment,
     row_number() OVER (
       PARTITION BY entity, app_id, coalesce(app_attempt_id, ''), query_run_id
       ORDER BY CASE coalesce(status, 'RUNNING') WHEN 'RUNNING' THEN 2 WHEN 'ENDED' THEN 1 ELSE 0 END,
@@ -31,7 +31,7 @@ WITH change AS (
     ) AS position
   FROM spark_events WHERE {STATUS_OF_RUNS}
 ), reported AS (
-  SELECT entity, app_id, attempt, query_run_id, max(app_name) AS app_name,
+  SELECT entity, app_id, attempt, query_run_id, max(app_name) AS app_name, max(environment) AS environment,
     CASE entity WHEN 'query' THEN coalesce(max(app_name), '') || '/' || coalesce(max(query_name), max(query_id))
       ELSE max(app_name) END AS subject,
     CASE entity WHEN 'query' THEN coalesce(max(query_name), max(query_id)) ELSE max(app_name) END AS name,
@@ -40,7 +40,7 @@ WITH change AS (
     max(CASE WHEN status <> 'RUNNING' AND position = 1 THEN status END) AS status
   FROM change GROUP BY entity, app_id, attempt, query_run_id
 ), placed AS (
-  SELECT entity, app_id, attempt, query_run_id, app_name, subject, name, ended, status,
+  SELECT entity, app_id, attempt, query_run_id, app_name, environment, subject, name, ended, status,
     started IS NOT NULL AS start_known, ended < started AS ends_before_start,
     CASE WHEN started IS NOT NULL THEN started WHEN entity = 'query' THEN
       (SELECT min(observed_ts_millis) FROM spark_events AS e WHERE e.query_run_id = reported.query_run_id)
@@ -69,13 +69,13 @@ WITH change AS (
   WINDOW same AS (PARTITION BY app_id, attempt)
 ), over AS (
   SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, latest, is_streaming,
-    start_known, ends_before_start,
+    environment, start_known, ends_before_start,
     {{greatest}}(started, coalesce(ended, application_ended)) AS ended,
     coalesce(status, application_status) AS status
   FROM of_application
 ), run AS (
   SELECT entity, subject, name, app_name, app_id, attempt, query_run_id, started, last, is_streaming,
-    start_known, ends_before_start,
+    environment, start_known, ends_before_start,
     CASE WHEN status IS NULL AND latest > last THEN last WHEN status IS NOT NULL THEN ended END AS ended,
     CASE WHEN status IS NULL AND latest > last THEN 'UNKNOWN' ELSE coalesce(status, 'RUNNING') END AS status
   FROM over
@@ -117,7 +117,7 @@ SELECT entity, subject, name, app_name, app_id, nullif(attempt, '') AS app_attem
   coalesce(down_until - down_from, 0) AS downtime_ms,
   is_long_running = 1 AS is_long_running,
   position = 1 AS is_latest, start_known, coalesce(ends_before_start, 1 = 0) AS ends_before_start,
-  last AS last_ts_millis
+  last AS last_ts_millis, environment
 FROM measured
 """
 

@@ -5,7 +5,7 @@ One row per problem. An application or query has one problem at a time, the firs
 - ``failure``: its open incidents;
 - ``ended``: its last run is FAILED, LOST or UNKNOWN, and no event names the failure;
 - ``silent``: it has not ended, and nothing was reported for ten times its usual interval: for a query, no commit, and
-  at least 5 minutes; for an application, no event, and at least 5 minutes with queries, 15 minutes without;
+  at least 5 minutes; for an application, no event, and at least 5 minutes with queries or heartbeats, 15 without;
 - ``crash-loop``: three of its runs failed within the last hour, or it was down for more than a tenth of it;
 - ``overdue`` and ``breaker``: other open incidents.
 
@@ -29,6 +29,13 @@ _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 #: Number of intervals from which the usual interval is computed.
 _RECENT = 20
 
+# The median gap between two events: one event with a wrong time hides no silence.
+_MEDIAN = """SELECT min(gap) FROM (
+        SELECT gap, row_number() OVER (ORDER BY gap) AS place, count(*) OVER () AS gaps
+        FROM (SELECT ts - lag(ts) OVER (ORDER BY ts) AS gap"""
+_OF_GAPS = """) AS differences WHERE gap IS NOT NULL
+      ) AS ordered WHERE 2 * place >= gaps"""
+
 NOW = f"""
 WITH latest AS (
   SELECT entity, subject, name, app_name, app_id, app_attempt_id, query_run_id, status, is_long_running,
@@ -49,17 +56,17 @@ WITH latest AS (
       ) AS events
     ) END AS points,
     CASE WHEN ended IS NULL AND entity = 'query' THEN (
-      SELECT max(ts) - min(ts) FROM (
+      {_MEDIAN} FROM (
         SELECT observed_ts_millis AS ts FROM spark_events AS e
         WHERE e.query_run_id = latest.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
         ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
-      ) AS commits
+      ) AS commits {_OF_GAPS}
     ) WHEN ended IS NULL THEN (
-      SELECT max(ts) - min(ts) FROM (
+      {_MEDIAN} FROM (
         SELECT observed_ts_millis AS ts FROM spark_events AS e WHERE e.app_id = latest.app_id
         ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
-      ) AS events
-    ) END AS width,
+      ) AS events {_OF_GAPS}
+    ) END AS usual,
     CASE WHEN ended IS NULL AND entity = 'query' THEN (
       SELECT observed_ts_millis FROM spark_events AS e
       WHERE e.query_run_id = latest.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
@@ -70,13 +77,17 @@ WITH latest AS (
     ) END AS last
   FROM latest
 ), pulse AS (
-  SELECT recent.*, CASE WHEN points > 1 THEN width / (points - 1) END AS usual FROM recent
+  SELECT recent.*,
+    ended IS NULL AND EXISTS (
+      SELECT 1 FROM spark_events AS e WHERE e.app_id = recent.app_id AND e.name = 'HeartbeatEvent'
+    ) AS has_heartbeats
+  FROM recent
 ), silent AS (
   SELECT pulse.*, max(CASE WHEN entity = 'application' THEN 1 ELSE 0 END) OVER (PARTITION BY app_id) AS of_application
   FROM pulse
   WHERE ended IS NULL AND last IS NOT NULL AND (entity = 'application' OR points > 2)
     AND {{now}} - last > CASE WHEN usual IS NULL THEN {_DAY}
-      ELSE {{greatest}}(10 * usual, CASE WHEN entity = 'query' OR is_long_running THEN {5 * _MINUTE}
+      ELSE {{greatest}}(10 * usual, CASE WHEN entity = 'query' OR is_long_running OR has_heartbeats THEN {5 * _MINUTE}
         ELSE {15 * _MINUTE} END) END
 ), failing AS (
   SELECT entity, subject, max(name) AS name, max(app_name) AS app_name, max(app_id) AS app_id,

@@ -143,7 +143,7 @@ class Translator:
         )
         self._links = Links(config.link)
         self._keys = Keys(config.identity.key_attributes)
-        self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id)
+        self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id, config.deadline.is_on)
         self._queries = Queries(diagnostics, last_failure)
         self._streams = Streams(self._queries, config, last_failure)
         self._jobs = Jobs(
@@ -311,7 +311,9 @@ class Translator:
             stopped = msgspec.structs.replace(self._provisional, provisional=False)
             drafts = [*self._application_ended(stopped)]
         else:
-            drafts = [*self._merged(), *self._application.lost(at, orderly, self._running(), how)]
+            # Work that hung is over, so its incident is; the loss is an incident of its own.
+            over = self.deadlines.driver_lost(at)
+            drafts = [*self._merged(), *over, *self._application.lost(at, orderly, self._running(), how)]
         self._heartbeats.schedule()
         return [self._event(draft) for draft in drafts]
 

@@ -41,10 +41,10 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
         driver.send(goodbye(5_000))
         assert driver.await_exit(within=20) == 0
     lines = [one["message"] for one in driver.answers if one["kind"] == "event"]
-    assert sum(line.startswith("JobStatusChangeEvent: ") for line in lines) == _EVENTS + 1
+    assert sum("] JobStatusChangeEvent: " in line for line in lines) == _EVENTS + 1
     # The sidecar sends its final report in the last tenth of the time, so the report may be missing if the machine
     # stalls. The report also counts the event about the opened circuit breaker.
-    reports = [line for line in lines if line.startswith("DispatcherReportEvent: ")]
+    reports = [line for line in lines if "] DispatcherReportEvent: " in line]
     logged = len(lines) - len(reports)
     reported = any("rude 21 of " in line and f"lines {logged} of {logged} delivered" in line for line in reports)
     assert reported or witness.took(deadline - 1, deadline) < 0.5, lines

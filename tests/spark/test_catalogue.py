@@ -439,9 +439,10 @@ def test_events_are_in_the_driver_s_log(runs: dict[str, Run]) -> None:
     run = runs["async-queued"]
     lines = [line for line in run.log.splitlines() if re.search(r" INFO Events: ", line)]
     reported = [line.partition(" INFO Events: ")[2] for line in lines]
-    assert reported[0] == "JobStatusChangeEvent: Application 'catalogue' started"
-    assert any(line.startswith("JobStatusChangeEvent: Application 'catalogue' finished") for line in reported)
-    assert reported[-1].startswith("DispatcherReportEvent: ")
+    assert reported[0] == "[spark-events] JobStatusChangeEvent: Application 'catalogue' started"
+    finished = "[spark-events] JobStatusChangeEvent: Application 'catalogue' finished"
+    assert any(line.startswith(finished) for line in reported)
+    assert reported[-1].startswith("[spark-events] DispatcherReportEvent: ")
     assert run.own_messages == []
 
 

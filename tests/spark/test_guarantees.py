@@ -197,10 +197,10 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Run) -> None:
-    """The slow guaranteed reporter receives the failures of two jobs and their stages, and no other event."""
+    """The slow guaranteed reporter receives the failures of two jobs, their stages and SQL executions, and no other."""
     reported = answered(slow, "pager")
     assert {one["name"] for one in reported} == {"JobFailureEvent"}
-    assert len(reported) == 4
+    assert len(reported) == 6
 
 
 def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Run) -> None:

@@ -208,9 +208,12 @@ def test_a_query_that_fails_three_times_and_commits_is_one_alert(lab: Lab) -> No
         title = alarms(run.events())[0]["body"]
         assert title.startswith(f"incidents: query 'book-payments' failed at batch 1: {ERROR} (incidents.py:")
         (incident,) = incidents(pagerduty.bodies())
-        assert incident == ("spark-events:incidents/query=book-payments/failure", title, False)
+        shown = f"{ERROR} – incidents: query 'book-payments' failed at batch 1 (incidents.py:"
+        assert incident.key == "spark-events:incidents/query=book-payments/failure"
+        assert incident.summary.startswith(shown)
+        assert not incident.is_open
         eventually(lambda: len(alertmanager.notifications("incidents")) > 1)
         (opened, closed) = alertmanager.notifications("incidents")
-        assert (opened, closed[0]) == (("firing", title), "resolved")
+        assert (opened, closed[0]) == (("firing", incident.summary), "resolved")
         assert closed[1].startswith("incidents: query 'book-payments' committed batch 1")
         assert alertmanager.active("incidents") == []

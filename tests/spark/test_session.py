@@ -84,7 +84,7 @@ def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, 
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) == 2
     assert not any(on_main for _, on_main in truth["calls"])
-    # Only the job's event is an alarm; the stage's event is not.
+    # The job's event is WARN; the stage's event is INFO.
     assert len(truth["pages"]) == 1
     assert [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
@@ -103,11 +103,11 @@ def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, An
 
 
 def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
-    """A stream reports a failure with its cause and severity ERROR, like a sidecar."""
+    """A stream reports a failed job with its cause and severity WARN, like a sidecar."""
     _, truth = alone
     cause, severity = truth["failure"]
     assert "ZeroDivisionError" in cause
-    assert severity == "ERROR"
+    assert severity == "WARN"
 
 
 def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:

@@ -16,7 +16,7 @@ from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["Card", "card_of", "cut", "links_of", "tags_of", "title_of"]
+__all__ = ["Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -54,7 +54,7 @@ def card_of(notice: Notice, with_tags: bool = True) -> Card:
     event, was = notice.event, notice.was
     facts: dict[str, object] = {}
     if not notice.is_recovery:
-        facts |= _failure(event)
+        facts |= failure_facts(event)
     if was is not None:
         name, text = _extent(was, notice.minutes, notice.is_recovery)
         facts[name] = text
@@ -83,7 +83,8 @@ def title_of(event: Event) -> str:
     return f"{cut(_PACKAGE.sub('', cause), _CAUSE)} – {body}"
 
 
-def _failure(event: Event) -> dict[str, object]:
+def failure_facts(event: Event) -> dict[str, object]:
+    """Return what is known about a failure, by name; None or an empty text if it is unknown."""
     attributes = event.attributes
     cause = on_one_line(str(attributes.get("failure.root_cause", "")))
     batch = attributes.get("spark.batch.id")

@@ -212,6 +212,17 @@ class Deadlines:
                 name,
             )
 
+    def driver_lost(self, at: int) -> Iterator[Draft]:
+        """End all deadlines, because the driver was killed; yield the events of those that were overdue."""
+        if self._is_over or not self._config.is_on:
+            return
+        self._is_over = True
+        for run in self._runs.values():
+            yield from run.ended(at)
+        yield from self._jobs.application_ended(at, False)
+        yield from self._stage.application_ended(at)
+        yield from self._application.ended(at, False)
+
     def _query_started(self, record: QueryStarted) -> Iterator[Draft]:
         run = self._queries.run(record.id, record.run_id, record.name)
         for earlier in [known for known in self._runs.values() if known.run.query_id == record.id]:

@@ -11,8 +11,9 @@ a streaming query      its failure                                 the first com
                                                                    success, if it ran without data
 a job group            a failed job, if ``events.alarms.jobs``     the first success of a job that started later; its
                        matches the group                           application's success
-work that hangs        its first overdue deadline, and again at    the end of the last overdue deadline of this work
-                       three times the limit
+work that hangs        its first overdue deadline, and again at    the end of the last overdue deadline of this work;
+                       three times the limit                       the first success of a later run of the query or
+                                                                   the application, if the driver was killed
 a reporter             its open circuit breaker                    the closed circuit breaker
 =====================  ==========================================  ====================================================
 
@@ -56,6 +57,7 @@ class Incidents:
         links: adds links to failure events.
         event_id: returns the id of the event with a name and a key. The id of an incident is the id of the event that
             opens it, even before that event exists.
+        has_deadlines: whether work may be overdue.
     """
 
     def __init__(
@@ -64,7 +66,11 @@ class Incidents:
         keys: Keys,
         links: Links,
         event_id: Callable[[str, tuple[str | int, ...]], str],
+        has_deadlines: bool = False,
     ) -> None:
+        # Kinds of incidents that an earlier run may have left open: a killed driver does not report that its hanging
+        # work has ended.
+        self._kinds = (FAILURE, OVERDUE) if has_deadlines else (FAILURE,)
         self._jobs: re.Pattern[str] | None = config.jobs
         self._keys = keys
         self._links = links
@@ -233,12 +239,12 @@ class Incidents:
 
     def _application_succeeded(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         groups = [job for job, failed in self._groups.items() if failed is not None]
-        queries = [self._keys.of_query(attributes, query) for query in self._runs]
+        queries = [self._keys.of_query(attributes, query, kind) for query in self._runs for kind in self._kinds]
         self._application_may_be_open, self._has_recovered = False, True
         self._runs.clear()
         self._groups.clear()
         return _closes(
-            self._keys.of_application(attributes),
+            *(self._keys.of_application(attributes, kind) for kind in self._kinds),
             *queries,
             *(self._keys.of_job(attributes, job) for job in groups),
         )
@@ -247,10 +253,10 @@ class Incidents:
         query, run, keys = query_of(attributes), attributes.get(_RUN), []
         if run is not None and self._runs.get(query) == run:
             del self._runs[query]
-            keys.append(self._keys.of(attributes, FAILURE))
+            keys += [self._keys.of(attributes, kind) for kind in self._kinds]
         if self._application_may_be_open:
             # A streaming application may never end on its own, so a commit shows that it works again.
-            keys.append(self._keys.of_application(attributes))
+            keys += [self._keys.of_application(attributes, kind) for kind in self._kinds]
             self._application_may_be_open = False
         self._has_recovered = True
         return _closes(*keys) if keys else _NOTHING

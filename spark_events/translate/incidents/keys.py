@@ -58,9 +58,9 @@ class Keys:
         """Return the key of the application itself."""
         return self._join(attributes, "", kind)
 
-    def of_query(self, attributes: Mapping[str, AttributeValue], query: str) -> str:
-        """Return the key of the failures of a query of the application."""
-        return self._join(attributes, f"query={_part(query)}", FAILURE)
+    def of_query(self, attributes: Mapping[str, AttributeValue], query: str, kind: str = FAILURE) -> str:
+        """Return the key of a query of the application."""
+        return self._join(attributes, f"query={_part(query)}", kind)
 
     def of_job(self, attributes: Mapping[str, AttributeValue], job: str) -> str:
         """Return the key of the failures of a job group, or of jobs with one description."""

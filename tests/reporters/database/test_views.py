@@ -13,6 +13,8 @@ from reporters.database.databases import Database, OfSQLite, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
 from spark_events.sql import definitions
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.incidents.config import IdentityConfig
 from spark_events.translate.translator import Translator
 
 HOUR = 3_600
@@ -235,6 +237,28 @@ def failure(
         "incident.role": "alarm",
     }
     return event_at("JobFailureEvent", second, Severity.ERROR, **more, **about)
+
+
+def test_a_run_in_another_environment_closes_no_incident(database: Database) -> None:
+    """Staging and production have equal names, and separate incidents."""
+
+    def run(environment: str, began: int, ending: dict[str, Any]) -> list[Event]:
+        records = [
+            application_start(app_id=f"{environment}-{began}", time=began),
+            application_end(time=began + 1_000, **ending),
+        ]
+        identity = IdentityConfig(environment=environment)
+        translator = Translator(TranslateConfig(identity=identity))
+        return [event for record in records for event in translator.translate(decoded(record))]
+
+    good, bad = {"program_exit_code": 0}, {"ending": "PROGRAM_FAILED", "program_exit_code": 1}
+    written(database, *run("prod", 1_000, bad), *run("staging", 5_000, good))
+    look = "SELECT incident_key, is_open FROM spark_events_incidents"
+    assert [(key, bool(is_open)) for key, is_open in rows_of(database, look)] == [
+        ("environment=prod/shop/failure", True)
+    ]
+    written(database, *run("prod", 9_000, good))
+    assert [bool(is_open) for _, is_open in rows_of(database, look)] == [False]
 
 
 def test_failures_are_grouped_by_cause(database: Database) -> None:

@@ -89,7 +89,7 @@ def plain(event: Event) -> None:
     calls.append((event.event_id, threading.current_thread() is threading.main_thread()))
 
 
-@events.on("JobFailureEvent", min_severity="ERROR")
+@events.on("JobFailureEvent", min_severity="WARN")
 async def page(event: Event) -> None:
     await asyncio.sleep(0)
     pages.append(event.attributes["exception.message"])

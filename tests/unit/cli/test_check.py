@@ -172,7 +172,7 @@ def test_alerts_without_an_environment_are_pointed_out(
     conf.write_text(conf.read_text() + "\n".join(lines) + "\n")
     main(["check", "--conf", str(conf)])
     advice = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "advice" in line]
-    assert advice == ["spark.events.environment:"] * advised
+    assert [key for key in advice if "environment" in key] == ["spark.events.environment:"] * advised
 
 
 def test_set_without_key_and_value_is_rejected(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

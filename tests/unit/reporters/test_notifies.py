@@ -11,20 +11,34 @@ from spark_events.dispatch.plans import read
 from spark_events.reporters.registry import BUILT_IN
 from spark_events.reporters.webhook.config import ALERTS, FORMATS
 
-SILENT = ("database", "file", "kafka", "log", "memory", "openlineage", "otlp", "otlp-traces")
+SILENT = (
+    "termination-message",
+    "verdict",
+    "database",
+    "file",
+    "kafka",
+    "log",
+    "memory",
+    "openlineage",
+    "otlp",
+    "otlp-traces",
+)
 KINDS = {
     **dict.fromkeys((f"webhook {format}" for format in FORMATS), False),
     **dict.fromkeys((f"webhook {format}" for format in (*ALERTS, "template")), True),
     **dict.fromkeys(SILENT, False),
     "heartbeat": True,
+    "email": True,
 }
 URL, ENDPOINT = {"url": "http://localhost:1"}, {"endpoint": "http://localhost:1"}
 #: Required settings of a type, or of a type and format.
 REQUIRED = {
     "database": {"url": "sqlite:////tmp/events.db"},
     "file": {"path": "/tmp/events.jsonl"},
+    "verdict": {"path": "/tmp/verdict.json"},
     "kafka": {"topic": "events", "bootstrap.servers": "localhost:1"},
     "heartbeat": URL,
+    "email": {"host": "localhost", "from": "a@b", "to": "c@d"},
     "openlineage": URL,
     "otlp": ENDPOINT,
     "otlp-traces": ENDPOINT,

@@ -517,6 +517,26 @@ def test_a_step_between_request_and_answer_is_no_pause(step: int) -> None:
     assert changes(driver.events) == [("job", "OVERDUE", "WARN")]
 
 
+@pytest.mark.parametrize("is_witnessed", [True, False])
+def test_a_killed_driver_leaves_no_hang_open(is_witnessed: bool) -> None:
+    """The sidecar reports that the hang is over; if it died too, the next run's first commit closes the incident."""
+    driver = Driver()
+    begin_batch(driver)
+    (late,) = driver.passes(5 * MINUTE)
+    key = late.attributes["incident.key"]
+    if is_witnessed:
+        recovered, lost = driver.translator.driver_lost(driver.now, orderly=False)
+        assert (recovered.attributes["incident.key"], recovered.attributes["incident.role"]) == (key, "recovery")
+        assert lost.attributes["spark.status.new"] == "LOST"
+        return
+    following = Driver()
+    following.start("r2")
+    progress = decoded(query_progress(41, "r2", "q1", timestamp=iso(following.now)))
+    events = following.translator.translate(progress)
+    (commit,) = [event for event in events if event.attributes.get("incident.role") == "recovery"]
+    assert key in json.loads(str(commit.attributes["incident.more_keys"]))
+
+
 def test_a_restarted_sidecar_repeats_no_deadline_event() -> None:
     """A restarted sidecar does not repeat events of overdue work, but reports later changes of this work."""
     driver = Driver()

@@ -1,0 +1,101 @@
+"""Verdict of an application, collected from its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from spark_events.event import AttributeValue, Event
+from spark_events.event.text import rfc3339
+
+__all__ = ["NEEDED", "VerdictDraft"]
+
+#: Value of ``filter.includes`` for the events that a verdict needs.
+NEEDED = "*:JobFailureEvent,JobStatusChangeEvent,BatchCommitEvent"
+#: Members of the document, by the attributes of the failure that they repeat.
+_OF_FAILURE = {
+    "class": "failure.class",
+    "retry_useful": "failure.retry_useful",
+    "evidence": "failure.evidence",
+    "cause": "failure.root_cause",
+    "location": "failure.location",
+    "error_type": "error.type",
+    "incident_id": "incident.id",
+    "incident_key": "incident.key",
+}
+_MOST_QUERIES = 1_000
+
+
+class VerdictDraft:
+    """State of one application, from which its verdict is written.
+
+    Attributes:
+        failure: the failure that explains the application's state: that of the application itself, otherwise the last
+            alarm that no recovery has followed; None if nothing failed.
+    """
+
+    def __init__(self) -> None:
+        self._end: Event | None = None
+        self._of_application: Event | None = None
+        self._alarms: dict[str, Event] = {}
+        self._queries: dict[str, dict[str, AttributeValue | list[str]]] = {}
+
+    @property
+    def failure(self) -> Event | None:
+        if self._of_application is not None:
+            return self._of_application
+        return next(reversed(self._alarms.values()), None)
+
+    def apply(self, event: Event) -> bool:
+        """Apply an event; return whether the verdict or its failure has changed."""
+        attributes = event.attributes
+        role, key = attributes.get("incident.role"), str(attributes.get("incident.key", ""))
+        is_application, has_changed = event.class_scope == "spark.application", False
+        if event.name == "BatchCommitEvent":
+            self._committed(attributes)
+        if role == "recovery":
+            for one in (key, *json.loads(str(attributes.get("incident.more_keys") or "[]"))):
+                has_changed |= self._alarms.pop(one, None) is not None
+        elif role == "alarm":
+            # The last alarm comes last.
+            self._alarms.pop(key, None)
+            self._alarms[key] = event
+            has_changed = True
+        if event.name == "JobFailureEvent" and is_application:
+            self._of_application, has_changed = event, True
+        elif event.name == "JobStatusChangeEvent" and is_application and attributes["spark.status.new"] != "RUNNING":
+            self._end, has_changed = event, True
+        return has_changed
+
+    def _committed(self, attributes: Mapping[str, AttributeValue]) -> None:
+        name = str(attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id") or "")
+        if name in self._queries or len(self._queries) < _MOST_QUERIES:
+            sources = json.loads(str(attributes.get("spark.batch.sources") or "[]"))
+            offsets = [str(source.get("offset_to")) for source in sources]
+            self._queries[name] = {"batch": attributes.get("spark.batch.id", -1), "offsets": offsets}
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the verdict as a JSON object; None before the application has ended."""
+        if self._end is None:
+            return None
+        ended = self._end.attributes
+        status = str(ended.get("spark.status.new"))
+        # A failure that the application survived is not the reason for its end.
+        failed = self.failure if status != "FINISHED" else None
+        found: dict[str, Any] = {
+            "version": 1,
+            "application": ended.get("spark.app.name"),
+            "app_id": ended.get("spark.app.id"),
+            "outcome": status,
+            "reason": ended.get("spark.app.end_reason"),
+            "exit_code": ended.get("spark.app.exit_code"),
+            "ended_at": rfc3339(self._end.observed_ts_millis),
+            "body": self._end.body if failed is None else failed.body,
+        }
+        if failed is not None:
+            found |= {name: failed.attributes.get(key) for name, key in _OF_FAILURE.items()}
+        elif status == "LOST":
+            found |= {"incident_id": ended.get("incident.id"), "incident_key": ended.get("incident.key")}
+        found["committed"] = self._queries
+        return {name: value for name, value in found.items() if value is not None}
