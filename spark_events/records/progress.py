@@ -16,17 +16,24 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     end_offset: msgspec.Raw = msgspec.Raw(b"null")
     latest_offset: msgspec.Raw = msgspec.Raw(b"null")
     num_input_rows: int = 0
+    metrics: dict[str, Any] | None = None
 
 
 class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
     """Metrics of a state store that events use. Each kind of store reports only its own metrics."""
 
     rocksdb_bytes_copied: int = 0
+    rocksdb_num_snapshots_auto_repaired: int = 0
+    num_registered_timers: int = 0
+    num_deleted_timers: int = 0
+    num_expired_timers: int = 0
 
 
 class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
     """Progress of one stateful operator."""
 
+    operator_name: str = ""
+    commit_time_ms: int = 0
     num_rows_total: int = 0
     num_rows_updated: int = 0
     num_rows_removed: int = 0

@@ -291,7 +291,8 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     It has many fields, because it is one record of the shim.
 
-    ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task.
+    ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task,
+    and ``speculative_won`` counts those that finished first.
     ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
     cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
     whose executor was lost, so the other sums exclude such attempts. ``scheduler_delay_ms`` is computed as in Spark's
@@ -302,6 +303,7 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     killed: int = 0
     speculative: int = 0
+    speculative_won: int = 0
     task_ms: int = 0
     retried_ms: int = 0
     run_ms: int = 0
@@ -431,6 +433,31 @@ class ExecutorRemoved(_Line, frozen=True, kw_only=True):
     stages: list[int] = []
 
 
+class Exclusion(_Line, frozen=True, kw_only=True):
+    """An executor or a node that Spark excludes after failures, or includes again.
+
+    Either ``executor_id`` or ``host`` is given. ``stage_id`` is None if the exclusion concerns the application.
+    ``failures`` is the number of failed tasks of the executor, or of failed executors of the node.
+    """
+
+    time: int
+    excluded: bool
+    executor_id: str | None = None
+    host: str | None = None
+    failures: int = 0
+    stage_id: int | None = None
+    attempt: int = 0
+
+
+class Unschedulable(_Line, frozen=True, kw_only=True):
+    """A stage attempt with a task that no executor may run, because of exclusions; or its end. Never in event logs."""
+
+    time: int
+    unschedulable: bool
+    stage_id: int
+    attempt: int = 0
+
+
 class LongestTask(msgspec.Struct, frozen=True):
     """The longest-running task of a stage; ``time`` is its start, in milliseconds since the epoch."""
 
@@ -549,9 +576,14 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):
-    """Record of a ``QueryProgressEvent``."""
+    """Record of a ``QueryProgressEvent``.
+
+    ``asynchronous`` states whether Spark may write the batch's commit after this report; None if unknown, as in an
+    event log and for a Spark Connect client.
+    """
 
     progress: StreamingProgress
+    asynchronous: bool | None = None
 
 
 class AddedEvent(msgspec.Struct, frozen=True):
@@ -607,6 +639,8 @@ Record: TypeAlias = (
     | ApplicationTotals
     | ExecutorAdded
     | ExecutorRemoved
+    | Exclusion
+    | Unschedulable
     | Inspection
     | Added
 )

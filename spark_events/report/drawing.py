@@ -39,7 +39,7 @@ FROM period WHERE {FAILURE} GROUP BY 1, 2, 3 ORDER BY 4
 _EXECUTOR_CHANGES = """
 SELECT 'a:' || app, app, coalesce(app_id, ''), coalesce(attempt, ''), ts,
   CASE WHEN executor IS NULL THEN coalesce(more_added, 0) - coalesce(more_removed, 0)
-    WHEN status = 'ADDED' THEN 1 ELSE -1 END
+    WHEN status = 'ADDED' THEN 1 WHEN status IN ('LOST', 'REMOVED') THEN -1 ELSE 0 END
 FROM event WHERE name = 'ExecutorStatusChangeEvent' ORDER BY ts, sequence
 """
 

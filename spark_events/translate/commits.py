@@ -9,26 +9,41 @@ from typing import Any
 import msgspec
 
 from spark_events.event import AttributeValue, Severity, snake_case
-from spark_events.records.progress import SourceProgress, StateOperatorProgress, StreamingProgress
+from spark_events.records.progress import SourceProgress, StreamingProgress
 from spark_events.records.types import QueryProgress
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
+from spark_events.translate.state import repaired, state_attributes
 
-__all__ = ["Commits", "input_rows", "is_commit"]
+__all__ = ["Commits", "committed_at", "input_rows", "is_commit"]
 
 _SOURCES = "spark.batch.sources"
+_COMMITTED = "spark.batch.committed"
+#: Sinks with which Spark rejects asynchronous progress tracking, and whose rows real-time mode cannot write.
+_SYNCHRONOUS = ("FileSink[", "ForeachBatchSink", "DeltaSink[")
 
 
 def is_commit(progress: StreamingProgress) -> bool:
-    """Return whether the trigger committed a batch; a trigger without data may commit none.
+    """Return whether the trigger processed a batch; a trigger without data may process none.
 
-    Spark reports progress after it has written the batch to the checkpoint's ``commits/`` folder. If a trigger commits
-    no batch, its progress report contains the number of the next batch. Such a report contains no ``addBatch`` phase,
-    because Spark did not call the sink.
+    In the progress report of a trigger without a batch, the batch is the next one. Such a report contains no
+    ``addBatch`` phase, because Spark did not call the sink.
     """
     return "addBatch" in progress.duration_ms
+
+
+def is_proven(record: QueryProgress) -> bool | None:
+    """Return whether the report proves that the batch is in the checkpoint's ``commits/`` folder; None if unknown.
+
+    Spark reports progress after it has written the entry, except with asynchronous progress tracking, which it allows
+    for queries without state and for some sinks only.
+    """
+    sink = record.progress.sink
+    if record.progress.state_operators or (sink is not None and sink.description.startswith(_SYNCHRONOUS)):
+        return True
+    return None if record.asynchronous is None else not record.asynchronous
 
 
 class Commits:
@@ -58,13 +73,16 @@ class Commits:
             record: a progress report for which :func:`is_commit` is true.
             at: when the batch was committed, in milliseconds since the epoch.
         """
-        batch = record.progress.batch_id
-        self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
-        self._run.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
+        self._run.last_committed_batch = record.progress.batch_id
+        proven = is_proven(record)
+        self._run.is_asynchronous = proven is False
+        self._run.committed_offsets = (
+            [] if proven is False else [offset_text(source.end_offset) for source in record.progress.sources]
+        )
         if not self._config.enabled:
             return
         yield from self.flush(at)
-        draft = _draft(self._run, record.progress, at, self._config.max_duration)
+        draft = _draft(self._run, record.progress, at, self._config.max_duration, proven)
         if draft.severity is Severity.WARN:
             # Report a slow batch in its own event; a merged event would not show which batch was slow.
             yield from self.flush()
@@ -90,23 +108,26 @@ class Commits:
             yield merged
 
 
-def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None) -> Draft:
+def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None, proven: bool | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
     rows = input_rows(progress)
+    repairs = repaired(progress.state_operators)
     return Draft(
         name="BatchCommitEvent",
         class_scope="spark.streaming.query",
         key=("commit", progress.run_id, progress.batch_id),
-        body=_sentence(run, progress, rows, took)
-        + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else ""),
-        severity=Severity.WARN if too_long else Severity.INFO,
+        body=_sentence(run, progress, rows, took, proven)
+        + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else "")
+        + (f"; Spark repaired {counted(repairs, 'damaged snapshot')} of its state" if repairs else ""),
+        severity=Severity.WARN if too_long or repairs else Severity.INFO,
         observed_ts_millis=at,
         attributes=present(
             {
                 **run.scope_variables,
                 "spark.batch.id": progress.batch_id,
                 "spark.batch.count": 1,
+                _COMMITTED: proven,
                 "spark.batch.rows_input": rows,
                 "spark.batch.rows_output": _known(progress.sink.num_output_rows) if progress.sink else None,
                 "spark.batch.no_data": rows == 0,
@@ -118,7 +139,8 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 "spark.batch.sink": progress.sink.description if progress.sink else None,
                 **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
-                **_state(progress.state_operators),
+                **_backlogs(run, progress),
+                **state_attributes(progress.state_operators),
                 **_observed(progress.observed_metrics),
             }
         ),
@@ -136,6 +158,10 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     attributes["spark.batch.no_data"] = bool(
         earlier.attributes["spark.batch.no_data"] and later.attributes["spark.batch.no_data"]
     )
+    proven = [draft.attributes.get(_COMMITTED) for draft in (earlier, later)]
+    attributes.pop(_COMMITTED, None)
+    if None not in proven:
+        attributes[_COMMITTED] = all(proven)
     # Averages cannot be merged without the number of rows of each batch.
     attributes.pop("spark.batch.event_time_avg", None)
     for key, choose in (("spark.batch.event_time_min", min), ("spark.batch.event_time_max", max)):
@@ -146,7 +172,7 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
         attributes[_SOURCES] = _merged_sources(str(earlier.attributes[_SOURCES]), str(later.attributes[_SOURCES]))
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
     took = attributes.get("spark.batch.duration.trigger_execution_ms")
-    body = f"Query '{title}' committed batches {first} to {attributes['spark.batch.id']}"
+    body = f"Query '{title}' {_verb(attributes.get(_COMMITTED))} batches {first} to {attributes['spark.batch.id']}"
     body += (
         "" if took is None else f" in {took} ms"
     ) + f": {counted(int(attributes['spark.batch.rows_input']), 'row')}"
@@ -158,8 +184,8 @@ def _adds_up(key: str) -> bool:
     return (
         key in ("spark.batch.count", "spark.batch.rows_input", "spark.batch.rows_output")
         or key in ("spark.state.rows_updated", "spark.state.rows_removed", "spark.state.rows_dropped_by_watermark")
-        or key == "spark.state.checkpointed_bytes"
-        or key.startswith("spark.batch.duration.")
+        or key in ("spark.state.checkpointed_bytes", "spark.state.commit_ms", "spark.state.snapshots_repaired")
+        or key.startswith(("spark.state.timers_", "spark.batch.duration."))
     )
 
 
@@ -175,13 +201,17 @@ def _known(rows: int) -> int | None:
     return rows if rows >= 0 else None
 
 
-def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None) -> str:
+def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None, proven: bool | None) -> str:
     duration = "" if took is None else f" in {took} ms"
     what = counted(rows, "row") if rows else "no data"
     watermark = progress.event_time.get("watermark")
-    return f"Query '{run.title}' committed batch {progress.batch_id}{duration}: {what}" + (
+    return f"Query '{run.title}' {_verb(proven)} batch {progress.batch_id}{duration}: {what}" + (
         f", watermark {watermark}" if watermark else ""
     )
+
+
+def _verb(proven: AttributeValue | None) -> str:
+    return "processed" if proven is False else "committed"
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
@@ -209,6 +239,13 @@ def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
     return {_SOURCES: _json(described), "spark.batch.lag": sum(known) if known else None}
 
 
+def _backlogs(run: Run, progress: StreamingProgress) -> dict[str, AttributeValue | None]:
+    found: dict[str, AttributeValue | None] = {}
+    for index, backlog in enumerate(run.backlogs.after(progress)):
+        found |= backlog.attributes(index)
+    return found
+
+
 def _merged_sources(earlier: str, later: str) -> str:
     first, last = msgspec.json.decode(earlier), msgspec.json.decode(later)
     for before, after in zip(first, last, strict=False):
@@ -220,30 +257,6 @@ def _merged_sources(earlier: str, later: str) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
-    if not operators:
-        return {}
-    return {
-        "spark.state.operators": len(operators),
-        "spark.state.rows_total": sum(operator.num_rows_total for operator in operators),
-        "spark.state.rows_updated": sum(operator.num_rows_updated for operator in operators),
-        "spark.state.rows_removed": sum(operator.num_rows_removed for operator in operators),
-        "spark.state.rows_dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
-        "spark.state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
-        "spark.state.checkpointed_bytes": _checkpointed(operators),
-    }
-
-
-def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
-    """Return the bytes that the batch copied to the checkpoint, like Flink's ``checkpointedSize``.
-
-    Only RocksDB reports this number. With changelog checkpointing, RocksDB reports 0 for a batch that wrote a
-    changelog, so the function returns None for 0.
-    """
-    metrics = (operator.custom_metrics for operator in operators)
-    return sum(metric.rocksdb_bytes_copied for metric in metrics if metric is not None) or None
 
 
 def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:

@@ -1,4 +1,4 @@
-"""Events for added and lost executors; the event of a loss explains the reason."""
+"""Events for added, lost and excluded executors; the event of a loss explains the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.records.types import ExecutorAdded, ExecutorRemoved
+from spark_events.records.types import Exclusion, ExecutorAdded, ExecutorRemoved, Unschedulable
 from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["ExecutorEvents", "loss_of"]
@@ -36,6 +36,7 @@ _CODES = {
     143: ("TERMINATED", "it was terminated by SIGTERM (exit code 143)"),
 }
 _RELEASED = "RELEASED"
+_EXCLUSION = "EXCLUSION"
 
 
 def loss_of(reason: str | None) -> tuple[str, str, int | None]:
@@ -80,7 +81,9 @@ class ExecutorEvents:
             "spark.executor.host": record.host,
             "spark.executor.cores": record.cores,
         }
-        yield from self._report(record, "ADDED", "ADDED", body, Severity.DEBUG, details)
+        key = ("executor", record.executor_id, "ADDED", record.time)
+        details["spark.executor.id"], details["spark.status.new"] = record.executor_id, "ADDED"
+        yield from self._report(record.time, key, "ADDED", body, Severity.DEBUG, details)
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Report an executor that was lost or that the driver released."""
@@ -92,8 +95,12 @@ class ExecutorEvents:
             noun = "stage" if len(record.stages) == 1 else "stages"
             stages = ", ".join(map(str, record.stages[:10]))
             body += f" with {counted(record.tasks, 'running task')} of {noun} {stages}"
+        severity = Severity.WARN if is_lost else Severity.DEBUG
+        status = "LOST" if is_lost else "REMOVED"
         details: dict[str, AttributeValue | None] = {
+            "spark.executor.id": record.executor_id,
             "spark.status.old": "ADDED",
+            "spark.status.new": status,
             "spark.executor.host": record.host,
             "spark.executor.loss": label,
             "spark.executor.reason": record.reason,
@@ -101,9 +108,45 @@ class ExecutorEvents:
             "spark.executor.tasks_lost": record.tasks,
             "spark.executor.stages": ",".join(map(str, record.stages)) or None,
         }
-        severity = Severity.WARN if is_lost else Severity.DEBUG
-        status = "LOST" if is_lost else "REMOVED"
-        yield from self._report(record, status, label, f"{body}: {clause}", severity, details)
+        key = ("executor", record.executor_id, status, record.time)
+        yield from self._report(record.time, key, label, f"{body}: {clause}", severity, details)
+
+    def exclusion(self, record: Exclusion) -> Iterator[Draft]:
+        """Report that Spark excludes an executor or a node after failures, or includes it again."""
+        is_node = record.executor_id is None
+        who = f"Node {record.host}" if is_node else f"Executor {record.executor_id}"
+        failed = "executor" if is_node else "task"
+        scope = "application" if record.stage_id is None else "stage"
+        old, status = ("INCLUDED", "EXCLUDED") if record.excluded else ("EXCLUDED", "INCLUDED")
+        if record.excluded:
+            where = "the application" if record.stage_id is None else f"stage {record.stage_id}"
+            body = f"{who} was excluded from {where} after {counted(record.failures, f'failed {failed}')}"
+        else:
+            body = f"{who} is no longer excluded"
+        details: dict[str, AttributeValue | None] = {
+            "spark.executor.id": record.executor_id,
+            "spark.executor.host": record.host,
+            "spark.status.old": old,
+            "spark.status.new": status,
+            "spark.executor.scope": scope,
+            "spark.executor.failures": record.failures if record.excluded else None,
+            **_stage(record),
+        }
+        key = ("exclusion", who, status, scope, record.stage_id or 0, record.attempt, record.time)
+        severity = Severity.WARN if record.excluded else Severity.INFO
+        yield from self._report(record.time, key, _EXCLUSION, body, severity, details)
+
+    def unschedulable(self, record: Unschedulable) -> Iterator[Draft]:
+        """Report that exclusions leave no executor for a task of a stage, or that this has ended."""
+        status = "UNSCHEDULABLE" if record.unschedulable else "SCHEDULABLE"
+        old = "SCHEDULABLE" if record.unschedulable else "UNSCHEDULABLE"
+        body = f"Stage {record.stage_id} can be scheduled again"
+        if record.unschedulable:
+            body = f"Stage {record.stage_id} cannot be scheduled: all executors are excluded for one of its tasks"
+        details: dict[str, AttributeValue | None] = {"spark.status.old": old, "spark.status.new": status}
+        key = ("unschedulable", record.stage_id, record.attempt, status, record.time)
+        severity = Severity.WARN if record.unschedulable else Severity.INFO
+        yield from self._report(record.time, key, _EXCLUSION, body, severity, {**details, **_stage(record)})
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
         """Report the number of suppressed events if the minute has ended.
@@ -114,26 +157,32 @@ class ExecutorEvents:
         if self.next_deadline is None or (now is not None and now < self.next_deadline):
             return
         counts, self._more, self.next_deadline = self._more, Counter(), None
-        added = counts.pop("ADDED", 0)
+        added, excluded = counts.pop("ADDED", 0), counts.pop(_EXCLUSION, 0)
         lost = sum(counts.values()) - counts.get(_RELEASED, 0)
         parts = [f"{counted(added, 'more executor', _WAS)} added"] if added else []
         if counts:
             causes = ", ".join(f"{number} {label}" for label, number in counts.most_common())
             parts.append(f"{counted(sum(counts.values()), 'more executor', _WAS)} removed ({causes})")
+        if excluded:
+            parts.append(f"{counted(excluded, 'more exclusion', ('has', 'have'))} changed")
         yield Draft(
             name="ExecutorStatusChangeEvent",
             class_scope="spark.executor",
             key=("executors", self._began),
             body=f"Within one minute, {' and '.join(parts)}",
-            severity=Severity.WARN if lost else Severity.DEBUG,
+            severity=Severity.WARN if lost or excluded else Severity.DEBUG,
             observed_ts_millis=self._began + _WINDOW if now is not None else self._began,
-            attributes={"spark.executor.more_added": added, "spark.executor.more_removed": sum(counts.values())},
+            attributes={
+                "spark.executor.more_added": added,
+                "spark.executor.more_removed": sum(counts.values()),
+                "spark.executor.more_excluded": excluded,
+            },
         )
 
     def _report(
         self,
-        record: ExecutorAdded | ExecutorRemoved,
-        status: str,
+        time: int,
+        key: tuple[str | int, ...],
         label: str,
         body: str,
         severity: Severity,
@@ -141,11 +190,10 @@ class ExecutorEvents:
     ) -> Iterator[Draft]:
         if not self._most:
             return
-        yield from self.flush(record.time)
-        if record.time >= self._began + _WINDOW:
-            self._began, self._count = record.time, 0
+        yield from self.flush(time)
+        if time >= self._began + _WINDOW:
+            self._began, self._count = time, 0
             self._reported.clear()
-        key = ("executor", record.executor_id, status, record.time)
         if key in self._reported:
             return
         self._count += 1
@@ -160,6 +208,12 @@ class ExecutorEvents:
             key=key,
             body=body,
             severity=severity,
-            observed_ts_millis=record.time,
-            attributes=present({"spark.executor.id": record.executor_id, "spark.status.new": status, **details}),
+            observed_ts_millis=time,
+            attributes=present(details),
         )
+
+
+def _stage(record: Exclusion | Unschedulable) -> dict[str, AttributeValue | None]:
+    if record.stage_id is None:
+        return {}
+    return {"spark.stage.id": record.stage_id, "spark.stage.attempt": record.attempt}

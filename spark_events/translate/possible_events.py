@@ -46,6 +46,8 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
     "inspection": tuple(Effect(scope, _DEADLINE, Severity.ERROR) for scope in (_APPLICATION, _QUERY, _JOB, _STAGE)),
     "executor_added": (Effect("spark.executor", _EXECUTOR, Severity.DEBUG),),
     "executor_removed": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),
+    "exclusion": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),
+    "unschedulable": (Effect("spark.executor", _EXECUTOR, Severity.WARN),),
     "application_start": (Effect(_APPLICATION, _STATUS, Severity.INFO),),
     "application_end": (
         Effect(_APPLICATION, _STATUS, Severity.WARN),

@@ -11,6 +11,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import QueryStarted, QueryTerminated
+from spark_events.translate.backlogs import Backlogs
 from spark_events.translate.draft import Draft, capitalized, iso_millis
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -44,9 +45,11 @@ class Run:
         self.status = Status()
         self.last_reported_batch = -1
         self.batch_runs = False
+        self.is_asynchronous = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
+        self.backlogs = Backlogs()
         self.committed_offsets: list[str | None] = []
         self.failure: StandingFailure | None = None
         self.failed_job: StandingFailure | None = None
@@ -57,9 +60,13 @@ class Run:
         self.batch_runs = batch > self.last_committed_batch
 
     def follow(self, earlier: Run) -> None:
-        """Copy the state that the query's checkpoint carries over from the preceding run."""
-        self.last_committed_batch = earlier.last_committed_batch
-        self.committed_offsets = earlier.committed_offsets
+        """Copy the state that the query's checkpoint carries over from the preceding run.
+
+        If the earlier run's commits are unknown, the next batch may be an earlier one.
+        """
+        if not earlier.is_asynchronous:
+            self.last_committed_batch = earlier.last_committed_batch
+            self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
 
     @property

@@ -18,6 +18,7 @@ from spark_events.records.types import (
     ApplicationTotals,
     BatchStarted,
     Dropped,
+    Exclusion,
     ExecutorAdded,
     ExecutorRemoved,
     Inspection,
@@ -36,6 +37,7 @@ from spark_events.records.types import (
     StageWaited,
     StatementTimedOut,
     Unknown,
+    Unschedulable,
 )
 from spark_events.translate.added import added
 from spark_events.translate.applications import Applications, named
@@ -189,6 +191,8 @@ class Translator:
             ApplicationTotals: (_time, self._summaries.ended),
             ExecutorAdded: (_time, _each(executors.added, self._executor_events.added)),
             ExecutorRemoved: (_time, _each(executors.removed, self._executor_events.removed)),
+            Exclusion: (_time, self._executor_events.exclusion),
+            Unschedulable: (_time, self._executor_events.unschedulable),
             Dropped: (_undated, self._dropped),
             Added: (_undated, lambda record: added(record, self._queries)),
         }

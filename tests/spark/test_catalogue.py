@@ -271,6 +271,10 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
         late += dropped
         copied = sum(operator["customMetrics"].get("rocksdbBytesCopied", 0) for operator in operators)
         assert batch.attributes.get("spark.state.checkpointed_bytes", 0) == copied
+        assert batch.attributes["spark.state.commit_ms"] == sum(operator["commitTimeMs"] for operator in operators)
+        named = [(operator["operatorName"], operator["numRowsTotal"]) for operator in operators]
+        described = json.loads(str(batch.attributes["spark.state.by_operator"]))
+        assert [(operator["name"], operator["rows"]) for operator in described] == named
     assert late > 0, "the job was to send late rows"
 
 

@@ -28,11 +28,10 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     assert "INFO BatchCommitEvent: notebook: query 'clicks' committed batch 0" in output
     assert "FAILED: ZeroDivisionError: " in output
     assert "INFO OrdersImported: 12 orders were imported" in output
-    # The application's end event names the last job, which failed.
-    last = (
-        r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
-    )
-    assert re.fullmatch(last, output.splitlines()[-2])
+    # The last job failed, and the exit code of a notebook is unknown. A commit of the query may have followed.
+    finished = r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it>"
+    doubtful = r".*ERROR JobFailureEvent: notebook: application ended after its last job failed: ZeroDivisionError.*"
+    assert re.fullmatch(f"{finished}|{doubtful}", output.splitlines()[-2])
 
 
 def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+# The environments of other Spark versions lack the clients.
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 QUERIES = (
     "httpx_disconnected", "aiohttp_disconnected", "psycopg_full", "sqlalchemy_full", "name_unknown",

@@ -14,7 +14,7 @@ from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
 from spark_events.reporters.registry import factory
 from spark_events.translate.config import SECTIONS, TranslateConfig
-from spark_events.translate.deadlines.config import DeadlineConfig, QueryDeadlineConfig
+from spark_events.translate.deadlines.config import BacklogConfig, DeadlineConfig, QueryDeadlineConfig
 from spark_events.translate.incidents.config import IdentityConfig
 
 __all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
@@ -30,6 +30,7 @@ def of_the_driver() -> Iterator[tuple[str, Option]]:
         ("events", TranslateConfig),
         ("events", IdentityConfig),
         ("events.deadline", DeadlineConfig),
+        ("events.deadline.backlog", BacklogConfig),
         ("events.deadline.query.<name>", QueryDeadlineConfig),
         *((f"events.{name}", section) for name, section in SECTIONS.items()),
     ]

@@ -31,7 +31,7 @@ from spark_events.enrichment.engine.statistics import EngineCounts, buckets, cou
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.records.types import LINKS
 from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
-from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.config import BacklogConfig, DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, queue_status, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
@@ -112,8 +112,10 @@ def story() -> list[Event]:
         *application.records[1:],
     ]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
-    state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
+    timers = {"numRegisteredTimers": 1, "numDeletedTimers": 1, "numExpiredTimers": 1}
+    state |= {"customMetrics": {"rocksdbBytesCopied": 1, "rocksdbNumSnapshotsAutoRepaired": 1, **timers}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
+    source |= {"metrics": {"numFilesOutstanding": "2", "estimatedTotalBytesBehindLatest": "64.0"}}
     times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}
     rich = {"stateOperators": [state], "sources": [source], "eventTime": times, "observedMetrics": {"m": {"n": 1.5}}}
     records += [
@@ -183,15 +185,17 @@ SQL_START = {"kind": "sql_execution_start", "execution_id": 5, "time": START, "d
 def late() -> list[Event]:
     """Return events of deadlines and executors with all attributes."""
     hour = START + 3_600_000
-    limits = DeadlineConfig(progress=60.0, job=60.0, application=60.0, lag=1, lag_time=60.0)
-    translator = Translator(TranslateConfig(deadline=limits, executor=ExecutorConfig(2)))
+    backlog = BacklogConfig(records=1, bytes=1, files=1, seconds=0.1, time=60.0)
+    limits = DeadlineConfig(progress=60.0, job=60.0, application=60.0, lag=1, lag_time=60.0, backlog=backlog)
+    translator = Translator(TranslateConfig(deadline=limits, executor=ExecutorConfig(4)))
     stage = {"stage_id": 7, "attempt": 0, "name": "s", "tasks": 4, "time": START, "finished": 1}
     stage |= {"properties": {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "1"}}
     running = stage | {"running": 1, "longest": {"task": 3, "executor": "2", "host": "h", "time": START}}
     about = {"frames": ["com.acme.A.b(A.java:1)", "a.M.constructNextBatch(M:1)"], "busy_since": START}
     job = {"frames": ["org.apache.spark.scheduler.DAGScheduler.runJob(D:1)"], "busy_since": START}
     answer = {"kind": "inspection", "seq": 9, "at": hour, "asked": hour, "executors": 0, "cores": 0}
-    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 9}}}
+    metrics = {"numFilesOutstanding": "2", "numBytesOutstanding": "64"}
+    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 9}}, "numInputRows": 1, "metrics": metrics}
     executor = {"executor_id": "7", "host": "h", "time": START}
     added = {"kind": "executor_added", "cores": 4, **executor}
     lost = {"kind": "executor_removed", "reason": "exit code 137", "tasks": 2, "stages": [7], **executor}
@@ -203,6 +207,8 @@ def late() -> list[Event]:
         query_progress(0, "r1", "q1", sources=[source]) | {"seq": 4},
         SQL_START,
         {"kind": "job_start", "seq": 5, "job_id": 3, "time": START, "properties": properties},
+        {"kind": "exclusion", "excluded": True, "executor_id": "7", "failures": 2, "stage_id": 7, "time": START},
+        {"kind": "unschedulable", "unschedulable": True, "stage_id": 7, "time": START},
         added,
         lost,
         lost | {"executor_id": "8"},

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.records.event_log import shapes
+from spark_events.records.event_log.exclusions import exclusion_handlers
 from spark_events.records.event_log.failures import Failures, beginning, cut
 from spark_events.records.event_log.progress import reported
 from spark_events.records.event_log.redaction import Redaction
@@ -90,6 +91,7 @@ class LogRecords:
             _CORE + b"ExecutorAdded": _handler(shapes.ExecutorAddedLine, self._executor_added),
             _CORE + b"ExecutorRemoved": _handler(shapes.ExecutorRemovedLine, self._executor_removed),
             _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
+            **exclusion_handlers(self._at),
             SQL_START: self._sql_start,
             SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
             _STATEMENT_TIMEOUT: _handler(shapes.StatementTimeoutLine, self._statement_timed_out),

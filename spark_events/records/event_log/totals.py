@@ -60,6 +60,7 @@ class _Sums:
             self._inputs.add(files.bytes_read + shuffled)
         ended = (
             *(1, outcome is Outcome.FAILED, outcome is Outcome.KILLED, task.speculative),
+            task.speculative and outcome is Outcome.SUCCEEDED,
             *(duration, 0 if outcome is Outcome.SUCCEEDED else duration),
             *(metrics.executor_run_time, metrics.executor_cpu_time, metrics.jvm_gc_time),
             *(metrics.executor_deserialize_time, delay, metrics.result_serialization_time, getting),

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from spark_events.config import Kind, Settings, integer, option, positive_duration
-from spark_events.config.kinds import WORDS
+from spark_events.config.kinds import WORDS, size
+from spark_events.translate.deadlines.backlogs import BacklogLimit
 
 __all__ = ["DeadlineConfig", "QueryDeadlineConfig", "read"]
 
@@ -22,10 +23,24 @@ _LIMIT: Kind[float | None] = Kind(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BacklogConfig:
+    """Largest backlogs of a source, ``events.deadline.backlog.…``; None disables a rule."""
+
+    records: int | None = option("records", integer(1, 2**53), None, doc="Maximum number of unread rows of a source.")
+    bytes: int | None = option("bytes", size, None, doc="Maximum number of unread bytes of a source.")
+    files: int | None = option("files", integer(1, 2**53), None, doc="Maximum number of unread files of a source.")
+    seconds: float | None = option(
+        "seconds", positive_duration, None, doc="Maximum time in which the query would process a source's unread rows."
+    )
+    time: float = option("time", positive_duration, 300.0, doc="Maximum time for which a backlog may exceed its limit.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DeadlineConfig:
     """Limits in seconds; None disables a rule.
 
     Attributes:
+        backlog: limits of backlogs.
         queries: limits for the batches of single queries, by the query's name; each overrides ``batch``.
     """
 
@@ -44,7 +59,19 @@ class DeadlineConfig:
     lag_time: float = option(
         "lag-time", positive_duration, 300.0, doc="Maximum time for which the number of unread rows may exceed lag."
     )
+    backlog: BacklogConfig = BacklogConfig()
     queries: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+
+    def backlog_limits(self) -> dict[str, BacklogLimit]:
+        """Return the limits of the enabled rules about backlogs, by rule."""
+        limits: dict[str, BacklogLimit] = {}
+        if self.lag is not None:
+            limits["lag"] = BacklogLimit(self.lag, round(self.lag_time * 1000))
+        for unit in ("records", "bytes", "files", "seconds"):
+            most = getattr(self.backlog, unit)
+            if most is not None:
+                limits[f"backlog.{unit}"] = BacklogLimit(most, round(self.backlog.time * 1000))
+        return limits
 
     @property
     def watches_queries(self) -> bool:
@@ -54,8 +81,8 @@ class DeadlineConfig:
     @property
     def is_on(self) -> bool:
         """Whether any rule is enabled."""
-        limits = (self.resources, self.job, self.application, self.lag)
-        return self.watches_queries or any(limit is not None for limit in limits)
+        limits = (self.resources, self.job, self.application)
+        return self.watches_queries or bool(self.backlog_limits()) or any(limit is not None for limit in limits)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +100,7 @@ class QueryDeadlineConfig:
 def read(settings: Settings) -> DeadlineConfig:
     """Read all limits; an invalid section gets its defaults, and ``settings`` records the error."""
     config = settings.read(DeadlineConfig, _PREFIX) or DeadlineConfig()
+    backlog = settings.read(BacklogConfig, f"{_PREFIX}.backlog") or BacklogConfig()
     queries = {}
     for setting in settings.below(f"{_PREFIX}.query"):
         # A query's name may contain dots.
@@ -80,4 +108,4 @@ def read(settings: Settings) -> DeadlineConfig:
         if setting.key.endswith(_BATCH) and name:
             own = settings.read(QueryDeadlineConfig, f"{_PREFIX}.query.{name}")
             queries[name] = None if own is None else own.batch
-    return dataclasses.replace(config, queries=queries)
+    return dataclasses.replace(config, backlog=backlog, queries=queries)

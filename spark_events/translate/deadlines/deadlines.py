@@ -80,7 +80,7 @@ class Deadlines:
         self._queries = queries
         self._diagnostics = diagnostics
         self._edges = edges
-        self._lag = None if config.lag is None else (config.lag, round(config.lag_time * 1000))
+        self._backlogs = config.backlog_limits()
         self._runs: dict[str, RunDeadlines] = {}
         self._unseen = set(config.queries)
         self._jobs = JobDeadlines(self._edges, config.job, queries, executions)
@@ -102,7 +102,7 @@ class Deadlines:
             ApplicationEnd: self._application_ended,
             Inspection: self._inspected,
         }
-        if self._config.watches_queries or self._lag is not None:
+        if self._config.watches_queries or self._backlogs:
             handlers |= {
                 QueryStarted: self._query_started,
                 QueryProgress: self._progress,
@@ -239,7 +239,7 @@ class Deadlines:
                 "progress": self._config.progress,
             }
             limits = {rule: round(limit * 1000) for rule, limit in seconds.items() if limit is not None}
-            known = self._runs[run.run_id] = RunDeadlines(run, self._edges, limits, self._lag, began)
+            known = self._runs[run.run_id] = RunDeadlines(run, self._edges, limits, self._backlogs, began)
         return known
 
     def _progress(self, record: QueryProgress) -> Iterator[Draft]:

@@ -24,6 +24,10 @@ _RULES = {
     "batch": ("batch", "spark.streaming.query"),
     "progress": ("query", "spark.streaming.query"),
     "lag": ("query", "spark.streaming.query"),
+    "backlog.records": ("query", "spark.streaming.query"),
+    "backlog.bytes": ("query", "spark.streaming.query"),
+    "backlog.files": ("query", "spark.streaming.query"),
+    "backlog.seconds": ("query", "spark.streaming.query"),
     "resources": ("stage", "spark.stage"),
     "job": ("job", "spark.job"),
     "application": ("application", "spark.application"),
@@ -35,7 +39,7 @@ class Work(NamedTuple):
 
     Attributes:
         name: identifies the work while it runs.
-        rule: the last part of the rule's key.
+        rule: the rule's key below ``events.deadline``.
         key: identifies the deadline in the application, in this run and in a replay.
         attributes: event attributes that describe the work.
     """

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 
 from spark_events.records.progress import StreamingProgress
 from spark_events.records.types import QueryThread
+from spark_events.translate.deadlines.backlogs import BacklogDeadlines, BacklogLimit
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.places import Place
-from spark_events.translate.draft import Draft, counted
-from spark_events.translate.offsets import lags
+from spark_events.translate.draft import Draft
 from spark_events.translate.queries import Run
 
 __all__ = ["RunDeadlines"]
@@ -28,23 +28,20 @@ class RunDeadlines:
         run: the run.
         edges: the overdue deadlines of the application.
         limits: milliseconds by rule: ``batch``, ``progress``; a missing rule is disabled.
-        lag: maximum number of unread rows, and how long it may be exceeded, in milliseconds; None: the rule is
-            disabled.
+        backlogs: limits of backlogs, by rule; a missing rule is disabled.
         began: when the run began, in milliseconds since the epoch.
     """
 
     def __init__(
-        self, run: Run, edges: Edges, limits: Mapping[str, int], lag: tuple[int, int] | None, began: int
+        self, run: Run, edges: Edges, limits: Mapping[str, int], backlogs: Mapping[str, BacklogLimit], began: int
     ) -> None:
         self.run = run
         self._edges = edges
         self._limits = limits
-        self._lag = lag
+        self._backlogs = BacklogDeadlines(run, edges, backlogs)
         self._since = began
         self._episodes = 0
         self._is_continuous = False
-        #: By source or topic with too many unread rows: start of the backlog, and its row count at the last commit.
-        self._above: dict[str, tuple[int, int]] = {}
 
     def due(self) -> Iterator[int]:
         """Yield the times at which events are due without further records."""
@@ -52,15 +49,12 @@ class RunDeadlines:
             for rule, limit in self._limits.items():
                 if (at := self._edges.due(self._name(rule), self._since, limit)) is not None:
                     yield at
-        if self._lag is not None:
-            for source, (since, _) in self._above.items():
-                if (at := self._edges.due(self._name("lag", source), since, self._lag[1])) is not None:
-                    yield at
+        yield from self._backlogs.due()
 
     def clock_stepped(self, by: int) -> None:
         """Move all times by the step of the wall clock, in milliseconds."""
         self._since += by
-        self._above = {source: (since + by, rows) for source, (since, rows) in self._above.items()}
+        self._backlogs.clock_stepped(by)
 
     def committed(self, progress: StreamingProgress, began: int, at: int, proven: bool) -> Iterator[Draft]:
         """Apply a commit; yield the events of deadlines that have recovered.
@@ -76,8 +70,7 @@ class RunDeadlines:
             yield from self._judge(at, None)
         yield from self._recovered(at, f"committed batch {progress.batch_id}")
         self._since, self._episodes = max(self._since, at), 0
-        if self._lag is not None:
-            yield from self._backlog(progress, at, proven)
+        yield from self._backlogs.committed(progress, at, proven)
 
     def idle(self, at: int) -> Iterator[Draft]:
         """Apply a trigger without data."""
@@ -87,8 +80,7 @@ class RunDeadlines:
     def ended(self, at: int) -> Iterator[Draft]:
         """End all deadlines, because the run has ended; yield the events of overdue deadlines that this closes."""
         yield from self._recovered(at, "ended")
-        for source in list(self._above):
-            yield from self._caught_up(source, at, "the query ended")
+        yield from self._backlogs.ended(at)
 
     def inspected(self, thread: QueryThread | None, now: int, forgiven: int, place: Place | None) -> Iterator[Draft]:
         """Apply a sample of the query's thread; yield the events that are due.
@@ -101,14 +93,12 @@ class RunDeadlines:
         """
         self._is_continuous = thread is not None and thread.continuous
         self._since = max(self._since, forgiven, now if thread is None else thread.busy_since or now)
-        self._above = {source: (max(since, forgiven), rows) for source, (since, rows) in self._above.items()}
         if thread is None:
             # The query has ended, but the record of its end was lost.
             yield from self.ended(now)
         elif not self._is_continuous:
             yield from self._judge(now, place)
-        for source in self._above:
-            yield from self._too_many(source, now)
+        yield from self._backlogs.inspected(now, forgiven)
 
     def _judge(self, now: int, place: Place | None) -> Iterator[Draft]:
         where = "" if place is None else f": {place.text}"
@@ -125,55 +115,13 @@ class RunDeadlines:
                 self._episodes += 1
                 yield from self._edges.close(self._work(rule), at, f"Query '{self.run.title}' {how}")
 
-    def _backlog(self, progress: StreamingProgress, at: int, proven: bool) -> Iterator[Draft]:
-        assert self._lag is not None
-        most, _ = self._lag
-        for index, source in enumerate(progress.sources):
-            for topic, rows in lags(source.end_offset, source.latest_offset).items():
-                key = f"{index}|{topic}"
-                if key in self._above and proven:
-                    yield from self._too_many(key, at)
-                if rows > most:
-                    self._above[key] = (self._above.get(key, (at, 0))[0], rows)
-                elif key in self._above:
-                    yield from self._caught_up(key, at, f"{counted(rows, 'row')} left")
-
-    def _too_many(self, source: str, now: int) -> Iterator[Draft]:
-        assert self._lag is not None
-        most, limit = self._lag
-        since, rows = self._above[source]
-        sentence = f"{self._source(source)} has had more than {counted(most, 'unread row')}"
-        details = f": {counted(rows, 'row')} at the last commit"
-        yield from self._edges.judge(self._lag_work(source), limit, since, now, sentence, details)
-
-    def _caught_up(self, source: str, at: int, how: str) -> Iterator[Draft]:
-        work = self._lag_work(source)
-        del self._above[source]
-        yield from self._edges.close(work, at, f"{self._source(source)} is no longer behind", f": {how}")
-
-    def _source(self, source: str) -> str:
-        index, _, topic = source.partition("|")
-        what = f"Topic '{topic}'" if topic else f"Source {index}"
-        return f"{what} of query '{self.run.title}'"
-
-    def _lag_work(self, source: str) -> Work:
-        since, rows = self._above[source]
-        index, _, topic = source.partition("|")
-        attributes = {
-            **self.run.scope_variables,
-            "spark.deadline.source": int(index),
-            "spark.deadline.topic": topic or None,
-            "spark.deadline.rows": rows,
-        }
-        return Work(self._name("lag", source), "lag", (self.run.run_id, source, since), attributes)
-
     def _work(self, rule: str) -> Work:
         next_batch = self.run.last_committed_batch + 1
         key = (self.run.run_id, next_batch, self._episodes)
         return Work(self._name(rule), rule, key, self._attributes)
 
-    def _name(self, rule: str, source: str = "") -> str:
-        return f"{rule}|{self.run.run_id}|{source}"
+    def _name(self, rule: str) -> str:
+        return f"{rule}|{self.run.run_id}|"
 
     @property
     def _batch(self) -> str:

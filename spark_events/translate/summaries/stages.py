@@ -76,6 +76,9 @@ class StageSummaries:
         body = f"{capitalized(title)} {verb} "
         body += f"{took(totals.ended - totals.started)}" if known else "an unknown time"
         body += f" with {counted(record.tasks, 'task')}{clause}"
+        if totals.speculative:
+            lost = totals.speculative - totals.speculative_won
+            body += f"; of its speculative copies, {totals.speculative_won:,} won and {lost:,} lost"
         details: dict[str, AttributeValue | None] = {
             "spark.stage.id": record.stage_id,
             "spark.stage.attempt": record.attempt,
@@ -85,6 +88,7 @@ class StageSummaries:
             "spark.stage.tasks_failed_attempts": totals.failed,
             "spark.stage.tasks_killed": totals.killed,
             "spark.stage.tasks_speculative": totals.speculative,
+            "spark.stage.tasks_speculative_won": totals.speculative_won,
             "spark.stage.duration_ms": totals.ended - totals.started if known else None,
             "spark.stage.core_ms": core_ms or None,
             "spark.stage.peak_execution_memory_bytes": totals.peak_execution_memory,

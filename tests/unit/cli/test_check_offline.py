@@ -52,7 +52,7 @@ def test_the_file_of_another_machine_is_valid(tmp_path: Path, capsys: pytest.Cap
     [
         ("spark.events.reporter.page.cooldown soon", "cooldown"),
         ("spark.events.reporter.page.routing_key x", "routing_key: unknown key"),
-        ("spark.events.dispacher.type sync", "did you mean spark.events.dispatcher.type?"),
+        ("spark.events.dispatcher.typ sync", "did you mean spark.events.dispatcher.type?"),
         ("spark.extraListeners com.acme.Listener", "io.sparkevents.EventsListener is missing"),
     ],
 )

@@ -111,6 +111,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         tasks=3,
         failed=1,
         speculative=1,
+        speculative_won=1,
         task_ms=440,
         retried_ms=40,
         run_ms=310,

@@ -303,3 +303,76 @@ def test_a_merged_commit_is_reported_at_its_deadline() -> None:
     (event,) = translator.tick(deadline)
     assert event.attributes["spark.batch.id"] == 1
     assert translator.next_deadline is None
+
+
+NOOP, FILES = {"description": "org.apache.spark.NoopTable$@1"}, {"description": "FileSink[file:/out]"}
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "progress", "committed"),
+    [
+        (False, {"sink": NOOP}, True),
+        (True, {"sink": NOOP}, False),
+        (None, {"sink": NOOP}, None),
+        # Spark rejects asynchronous progress tracking for these sinks and for queries with state.
+        (True, {"sink": FILES}, True),
+        (None, {"sink": FILES}, True),
+        (True, {"sink": NOOP, "stateOperators": [STATE]}, True),
+    ],
+)
+def test_a_batch_is_committed_only_with_proof(
+    asynchronous: bool | None, progress: dict[str, Any], committed: bool | None
+) -> None:
+    (event,) = commits({**query_progress(41, **progress), "asynchronous": asynchronous})
+    assert event.attributes.get("spark.batch.committed") is committed
+    assert ("committed batch 41" in event.body) == (committed is not False)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "committed"),
+    [(False, False, True), (False, True, False), (True, False, False), (False, None, None), (True, True, False)],
+)
+def test_a_merged_event_is_proof_only_if_all_its_batches_are(
+    first: bool | None, second: bool | None, committed: bool | None
+) -> None:
+    records = [
+        {**query_progress(batch, sink=NOOP), "asynchronous": value}
+        for batch, value in enumerate([False, first, second])
+    ]
+    merged = commits(*records, query_terminated(), config=BatchCommitConfig(min_interval=60))[-1]
+    assert merged.attributes["spark.batch.count"] == 2
+    assert merged.attributes.get("spark.batch.committed") is committed
+
+
+def test_a_run_that_follows_unproven_commits_may_begin_with_an_earlier_batch() -> None:
+    """After a restart, Spark processes the batches without a commit again; a failure there names the right batch."""
+    translator = Translator(TranslateConfig())
+    unproven = {**query_progress(8, sink=NOOP), "asynchronous": True}
+    for record in (application_start(), query_started(), unproven, query_terminated()):
+        translator.translate(decoded(record))
+    again = [query_started("r2"), query_terminated("r2", exception="java.io.IOException: x")]
+    events = [event for record in again for event in translator.translate(decoded(record))]
+    (failed,) = [event for event in events if event.name == "JobFailureEvent"]
+    assert "spark.batch.id" not in failed.attributes
+    assert "spark.streaming.query.committed_offsets" not in failed.attributes
+
+
+def test_state_is_described_by_operator_and_its_repairs_are_warnings() -> None:
+    metrics = {"rocksdbNumSnapshotsAutoRepaired": 1, "numRegisteredTimers": 4, "numExpiredTimers": 3}
+    timers = {**STATE, "operatorName": "transformWithStateExec", "commitTimeMs": 20, "customMetrics": metrics}
+    event = commit(stateOperators=[{**STATE, "operatorName": "dedupe", "commitTimeMs": 5}, timers])
+    assert event.severity is Severity.WARN
+    assert event.body.endswith("5 rows; Spark repaired 1 damaged snapshot of its state")
+    expected = {
+        "spark.state.commit_ms": 25,
+        "spark.state.snapshots_repaired": 1,
+        "spark.state.timers_registered": 4,
+        "spark.state.timers_expired": 3,
+    }
+    assert expected.items() <= event.attributes.items()
+    assert "spark.state.timers_deleted" not in event.attributes
+    operators = json.loads(str(event.attributes["spark.state.by_operator"]))
+    assert [(one["name"], one["rows"], one["commit_ms"]) for one in operators] == [
+        ("dedupe", 7, 5),
+        ("transformWithStateExec", 7, 20),
+    ]

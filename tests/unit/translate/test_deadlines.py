@@ -440,6 +440,46 @@ def test_a_backlog_that_stays_is_overdue(offset: Callable[[int], Any], topic: st
     assert changes(driver.events[-1:]) == [("lag", "ON_TIME", "INFO")]
 
 
+@pytest.mark.parametrize(
+    ("unit", "limit", "large", "small", "attribute", "body"),
+    [
+        ("records", "1000", 2_000, 1_000, ("rows", 2_000), "more than 1,000 unread rows {}: 2,000 rows"),
+        ("bytes", "1m", 2**21, 2**20, ("bytes", 2**21), "more than 1,048,576 unread bytes {}: 2,097,152 bytes"),
+        ("files", "10", 11, 10, ("files", 11), "more than 10 unread files {}: 11 files"),
+        ("seconds", "10min", 90_000, 60_000, ("seconds", 900.0), "more than 10 min of work unread {}: 15 min of work"),
+    ],
+)
+def test_each_measure_of_a_backlog_has_a_limit(
+    unit: str, limit: str, large: int, small: int, attribute: tuple[str, float], body: str
+) -> None:
+    """A backlog above its limit for the allowed time is overdue, and on time when it is within the limit again."""
+    settings = {f"events.deadline.backlog.{unit}": limit, "events.deadline.backlog.time": "2min"}
+    driver = Driver({**settings, "events.deadline.resources": "off"})
+    driver.start()
+
+    def commits(batch: int, behind: int) -> None:
+        metrics = {"numBytesOutstanding": str(behind), "numFilesOutstanding": f"{behind}.0"}
+        source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 1 + behind}}, "metrics": metrics}
+        # 1,000 rows in 10 s: 100 rows per second.
+        driver.commits(batch, took=10_000, sources=[{**source, "numInputRows": 1_000}])
+        driver.waits()
+
+    commits(1, small)
+    assert driver.passes(HOUR) == []
+    commits(2, large)
+    (late,) = driver.passes(3 * MINUTE)
+    source = "shop: Source 0 of query 'clicks'"
+    assert late.body == f"{source} has had {body} at the last commit".format("for 2 min (limit 2 min)").replace(
+        "Source", "source"
+    )
+    assert late.attributes[f"spark.deadline.{attribute[0]}"] == attribute[1]
+    commits(3, small)
+    assert changes(driver.events) == [
+        (f"backlog.{unit}", "OVERDUE", "WARN"),
+        (f"backlog.{unit}", "ON_TIME", "INFO"),
+    ]
+
+
 def begin_batch(driver: Driver) -> None:
     driver.start()
     driver.commits(40)
@@ -458,7 +498,7 @@ def begin_stage(driver: Driver) -> None:
 
 def begin_backlog(driver: Driver) -> None:
     driver.start()
-    driver.commits(1, sources=[{"endOffset": 1, "latestOffset": 2_001}])
+    driver.commits(1, sources=[{"endOffset": 1, "latestOffset": 2_001, "metrics": {"numFilesOutstanding": "2001"}}])
     driver.waits()
 
 
@@ -471,14 +511,17 @@ def begin_backlog(driver: Driver) -> None:
         ("job", begin_job),
         ("resources", begin_stage),
         ("lag", begin_backlog),
+        ("backlog.files", begin_backlog),
         ("application", lambda _: None),
     ],
 )
 def test_a_step_of_the_clock_changes_no_limit(rule: str, begin: Callable[[Driver], None], step: int) -> None:
     """Work becomes overdue after the time that really passed, however the clock was set meanwhile."""
     off = {"events.deadline.resources": "off"}
-    driver = Driver({**off, "events.deadline.lag": "1000", "events.deadline.lag-time": "6min"} if rule == "lag" else
-                    {**off, f"events.deadline.{rule}": "6min"})  # fmt: skip
+    lag = {"events.deadline.lag": "1000", "events.deadline.lag-time": "6min"}
+    backlog = {"events.deadline.backlog.files": "1000", "events.deadline.backlog.time": "6min"}
+    others = {f"events.deadline.{rule}": "6min"}
+    driver = Driver({**off, **{"lag": lag, "backlog.files": backlog}.get(rule, others)})
     begin(driver)
     assert driver.passes(4 * MINUTE) == []
     driver.sets_clock(step)
@@ -580,11 +623,14 @@ def test_limits_must_be_above_zero(key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1"])
-def test_the_backlog_must_be_above_zero(value: str) -> None:
+@pytest.mark.parametrize(
+    "rule", ["lag", "backlog.records", "backlog.bytes", "backlog.files", "backlog.seconds", "backlog.time"]
+)
+def test_the_backlog_must_be_above_zero(rule: str, value: str) -> None:
     """A backlog limit of zero or less is rejected, and the message contains the key."""
-    settings = Settings.of({"events.deadline.lag": value})
+    settings = Settings.of({f"events.deadline.{rule}": value})
     read(settings)
-    with pytest.raises(ConfigError, match=r"events\.deadline\.lag: given"):
+    with pytest.raises(ConfigError, match=rf"events\.deadline\.{rule}: given"):
         settings.check()
 
 

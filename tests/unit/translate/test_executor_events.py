@@ -126,3 +126,71 @@ def test_a_long_reason_is_analysed_in_linear_time(blank: str) -> None:
     """A reason with very many blanks is analysed at once; quadratic time would be minutes."""
     assert loss_of(f"Container exited with code{blank * 400_000}137")[2] == 137
     assert loss_of(f"exit code{blank * 400_000}unknown")[0] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "severity", "body"),
+    [
+        (
+            {"excluded": True, "executor_id": "7", "failures": 2},
+            ("INCLUDED", "EXCLUDED", "application"),
+            "WARN",
+            "shop: executor 7 was excluded from the application after 2 failed tasks",
+        ),
+        (
+            {"excluded": True, "executor_id": "7", "failures": 1, "stage_id": 23, "attempt": 1},
+            ("INCLUDED", "EXCLUDED", "stage"),
+            "WARN",
+            "shop: executor 7 was excluded from stage 23 after 1 failed task",
+        ),
+        (
+            {"excluded": True, "host": "host-3", "failures": 2, "stage_id": 23},
+            ("INCLUDED", "EXCLUDED", "stage"),
+            "WARN",
+            "shop: node host-3 was excluded from stage 23 after 2 failed executors",
+        ),
+        (
+            {"excluded": False, "executor_id": "7"},
+            ("EXCLUDED", "INCLUDED", "application"),
+            "INFO",
+            "shop: executor 7 is no longer excluded",
+        ),
+        (
+            {"excluded": False, "host": "host-3"},
+            ("EXCLUDED", "INCLUDED", "application"),
+            "INFO",
+            "shop: node host-3 is no longer excluded",
+        ),
+    ],
+)
+def test_exclusions_are_reported(record: dict[str, Any], status: tuple[str, ...], severity: str, body: str) -> None:
+    given = {"kind": "exclusion", "time": START, **record}
+    # A repeated record causes no second event.
+    _, (event,) = translated([application_start(), given, given])
+    keys = ("spark.status.old", "spark.status.new", "spark.executor.scope")
+    assert tuple(event.attributes[key] for key in keys) == status
+    assert (event.severity.name, event.body) == (severity, body)
+    assert event.attributes.get("spark.stage.id") == record.get("stage_id")
+    assert event.attributes.get("spark.executor.id") == record.get("executor_id")
+
+
+def test_a_stage_that_cannot_be_scheduled_is_reported() -> None:
+    about = {"kind": "unschedulable", "stage_id": 23, "attempt": 1, "time": START}
+    _, events = translated([{**about, "unschedulable": True}, {**about, "unschedulable": False}, application_start()])
+    assert [(event.severity.name, event.attributes["spark.status.new"]) for event in events] == [
+        ("WARN", "UNSCHEDULABLE"),
+        ("INFO", "SCHEDULABLE"),
+    ]
+
+
+def test_exclusions_beyond_the_limit_are_counted_apart_from_losses() -> None:
+    excluded = [
+        {"kind": "exclusion", "excluded": True, "executor_id": str(number), "time": START} for number in range(5)
+    ]
+    translator, _ = translated([application_start(), *excluded, removed("9", START)], most=2)
+    (event,) = translator.tick(START + 3_600_000)
+    assert event.body == (
+        "shop: within one minute, 1 more executor was removed (1 MEMORY_LIMIT) and 3 more exclusions have changed"
+    )
+    assert event.attributes["spark.executor.more_excluded"] == 3
+    assert event.attributes["spark.executor.more_removed"] == 1

@@ -27,6 +27,8 @@ STARVED = {
 }
 SUMMED_UP = {"kind": "application_totals", "time": START, "final": True}
 ARRIVED = {"kind": "executor_added", "executor_id": "9", "host": "h", "cores": 2}
+EXCLUDED = {"kind": "exclusion", "excluded": True, "executor_id": "9", "failures": 2}
+STUCK = {"kind": "unschedulable", "unschedulable": True, "stage_id": 3}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
@@ -82,6 +84,8 @@ def test_no_record_makes_an_event_that_is_not_listed(
         {**TIMED_OUT, "at": application.now},
         {**DROPPED, "at": application.now},
         {**ADDED, "at": application.now},
+        {**EXCLUDED, "at": application.now, "time": application.now},
+        {**STUCK, "at": application.now, "time": application.now},
         {**SUMMED_UP, "at": application.now},
         end,
     ]
@@ -126,6 +130,8 @@ def _everything(ending: str) -> list[dict[str, Any]]:
     return [
         *application.records,
         {**ARRIVED, "at": now, "time": now},
+        {**EXCLUDED, "at": now, "time": now},
+        {**STUCK, "at": now, "time": now},
         {**STARVED, "at": now, "asked": now},
         {**SQL_FAILED, "at": application.now},
         {**TIMED_OUT, "at": application.now},

@@ -2,10 +2,10 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
 import java.util.Properties;
+import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.executor.ExecutorMetrics;
-import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -26,7 +26,7 @@ import scala.collection.Iterator;
  * <p>Every callback captures a few values, hands them over and returns. Callbacks catch every Throwable, because an
  * Error that escapes a listener stops the SparkContext.
  */
-public class RecordingListener extends SparkListener {
+public class RecordingListener extends ExclusionListener {
   /** Null if this listener must not report events. */
   private final RecordSink sink;
   private final ApplicationRecords applications;
@@ -192,6 +192,11 @@ public class RecordingListener extends SparkListener {
     if (record != null && !ended) {
       sink.put(record);
     }
+  }
+
+  @Override
+  protected void report(Supplier<Record> record) {
+    run(() -> hand(record.get()));
   }
 
   private void run(Runnable callback) {

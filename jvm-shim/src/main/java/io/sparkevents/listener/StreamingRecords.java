@@ -27,6 +27,7 @@ public final class StreamingRecords {
   private static final int MOST_RUNS = 2_000;
 
   private final Map<String, Subject> runs = new BoundedMap<>(MOST_RUNS);
+  private final ProgressTracking tracking = new ProgressTracking(MOST_RUNS);
 
   public Record of(SparkListenerEvent event) {
     if (event instanceof QueryProgressEvent) {
@@ -60,11 +61,13 @@ public final class StreamingRecords {
   }
 
   private Record progress(StreamingQueryProgress progress) {
+    String runId = progress.runId().toString();
+    Boolean asynchronous = tracking.isAsynchronous(runId);
     return new Record(
         "query_progress",
         Record.Priority.ROUTINE,
-        Record.Change.keep(subject(progress.runId().toString()), Record.Rank.RUN),
-        json -> Record.write(json, "progress", new RawValue(progress.json())),
+        Record.Change.keep(subject(runId), Record.Rank.RUN),
+        json -> Record.write(json, "progress", new RawValue(progress.json()), "asynchronous", asynchronous),
         sizeOf(progress));
   }
 
@@ -104,6 +107,7 @@ public final class StreamingRecords {
   private Record terminated(QueryTerminatedEvent event) {
     Subject run = subject(event.runId().toString());
     runs.remove(event.runId().toString());
+    tracking.forget(event.runId().toString());
     String exception = Text.cut(ApplicationRecords.orNull(event.exception()));
     String errorClass = ApplicationRecords.orNull(event.errorClassOnException());
     return new Record(

@@ -14,20 +14,21 @@ import org.apache.spark.scheduler.TaskInfo;
  * The listener thread updates the sums until the stage is completed; afterwards, the writer thread reads them.
  */
 final class TaskTotals {
-  /** Names of the sums. The first six need no metrics; the others are in the order of {@link #add(TaskMetrics)}. */
+  /** Names of the sums; from {@link #FIRST_OF_METRICS}, in the order of {@link #add(TaskMetrics)}. */
   private static final String[] NAMES = {
     "tasks", "failed", "killed", "speculative", "task_ms", "retried_ms", "scheduler_delay_ms", "getting_result_ms",
+    "speculative_won",
     "run_ms", "cpu_ms", "gc_ms", "deserialize_ms", "result_serialize_ms", "result_bytes",
     "input_bytes", "input_rows", "output_bytes", "output_rows",
     "shuffle_read_bytes", "shuffle_read_rows", "fetch_wait_ms",
     "shuffle_write_bytes", "shuffle_write_rows", "shuffle_write_ms",
     "spill_memory_bytes", "spill_disk_bytes", "peak_execution_memory",
   };
-  private static final int FIRST_OF_METRICS = 8;
+  private static final int FIRST_OF_METRICS = 9;
   private static final int PEAK = NAMES.length - 1;
   /** Indices of the sums that Spark measures in nanoseconds. */
-  private static final int CPU = 9;
-  private static final int SHUFFLE_WRITE = 23;
+  private static final int CPU = 10;
+  private static final int SHUFFLE_WRITE = 24;
 
   private final long[] sums = new long[NAMES.length];
   private final Sketch durations = new Sketch();
@@ -54,6 +55,7 @@ final class TaskTotals {
       sums[5] += duration;
       return;
     }
+    sums[8] += task.speculative() ? 1 : 0;
     if (metrics != null) {
       long getting = task.gettingResultTime() > 0 ? finish - task.gettingResultTime() : 0;
       long work = metrics.executorRunTime() + metrics.executorDeserializeTime() + metrics.resultSerializationTime();

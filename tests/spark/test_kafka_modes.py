@@ -1,0 +1,97 @@
+"""Tests of the events of each mode of a query, and of backlogs, with a real Kafka broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import ROOT
+from missing import missing
+from reporters.peers.kafka import Kafka
+from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
+
+_JARS = ROOT / ".tools" / "kafka-connector" / "jars"
+_MODES = ("micro-batch", "continuous", "real-time")
+_ROWS, _PER_BATCH = 1_000, 100
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafka]:
+    """Yield a broker with a topic of 1,000 rows, and a topic for the output of each query."""
+    if not _JARS.is_dir():
+        missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
+    broker = Kafka()
+    broker.start()
+    try:
+        for topic in ("clicks", *_MODES):
+            broker.make_topic(topic)
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": broker.servers})
+        for row in range(_ROWS):
+            producer.produce("clicks", str(row).encode())
+        assert producer.flush(60) == 0
+        yield broker
+    finally:
+        broker.remove()
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab, broker: Kafka) -> Run:
+    """Return the finished job with one query for each mode."""
+    settings = {
+        **two_lines(),
+        **PATIENT,
+        **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
+        "events.deadline.backlog.records": "1",
+        "spark.master": "local[4]",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
+        "spark.jars": ",".join(map(str, sorted(_JARS.glob("*.jar")))),
+    }
+    found = lab.run("kafka_modes.py", broker.servers, "clicks", *_MODES, defaults=settings)
+    assert found.process.returncode == 0, found.tail()
+    assert found.own_messages == []
+    return found
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_each_query_starts_and_finishes(run: Run, mode: str) -> None:
+    changes = run.named("JobStatusChangeEvent", spark_streaming_query_name=mode)
+    assert [event["attributes"]["spark.status.new"] for event in changes] == ["RUNNING", "FINISHED"]
+
+
+def test_the_backlog_of_a_topic_is_what_spark_reports(run: Run) -> None:
+    """The rows behind equal Spark's metric for the only partition; the time follows from the rows per second."""
+    reported = run.named("BatchCommitEvent", spark_streaming_query_name="micro-batch")
+    behind = [event["attributes"]["spark.source.0.backlog_records"] for event in reported]
+    assert behind == [_ROWS - _PER_BATCH * batch for batch in range(1, len(behind) + 1)]
+    assert behind == [int(metrics["maxOffsetsBehindLatest"]) for metrics in run.truth()[: len(behind)]]
+    first, last = reported[0]["attributes"], reported[-1]["attributes"]
+    took = first["spark.batch.duration.trigger_execution_ms"] / 1_000
+    assert first["spark.source.0.backlog_seconds"] == pytest.approx(behind[0] / (_PER_BATCH / took), abs=0.1)
+    assert last["spark.source.0.backlog_seconds"] == 0
+
+
+def test_micro_batches_are_committed(run: Run) -> None:
+    reported = run.named("BatchCommitEvent", spark_streaming_query_name="micro-batch", spark_batch_committed=True)
+    assert [event["attributes"]["spark.batch.id"] for event in reported] == run.commits("micro-batch")
+
+
+def test_epochs_of_continuous_queries_are_not_reported(run: Run) -> None:
+    """Spark commits epochs, but reports no progress, so no event proves a commit."""
+    assert len(run.commits("continuous")) >= 2
+    assert run.truth("continuous") == 0
+    assert run.named("BatchCommitEvent", spark_streaming_query_name="continuous") == []
+
+
+def test_batches_of_real_time_mode_are_no_proof(run: Run) -> None:
+    """Without state, Spark tracks the progress of real-time mode asynchronously, without an option."""
+    reported = run.named("BatchCommitEvent", spark_streaming_query_name="real-time")
+    assert len(reported) >= 2
+    assert {event["attributes"]["spark.batch.committed"] for event in reported} == {False}
+    assert sum(event["attributes"]["spark.batch.rows_input"] for event in reported) == _ROWS
+    # A batch lasts as long as the trigger says, with or without data.
+    assert all(event["attributes"]["spark.batch.duration.trigger_execution_ms"] >= 5_000 for event in reported)
