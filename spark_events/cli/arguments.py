@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from spark_events.config import Kind, Settings
+from spark_events.config import Kind, Settings, integer
 from spark_events.config.defaults import default_path, read_properties, settings_of
 from spark_events.config.quoting import quoted_key
 from spark_events.errors import SparkEventsError
@@ -31,6 +31,16 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
         choices=[severity.value for severity in Severity],
         default=Severity.TRACE.value,
         help="omit events below this severity",
+    )
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add ``--jobs N``."""
+    parser.add_argument(
+        "--jobs",
+        type=parsed(integer(1, 1_000)),
+        metavar="N",
+        help="read event logs in N processes, one log each (default: the number of cores)",
     )
 
 

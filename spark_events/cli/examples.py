@@ -10,7 +10,8 @@ EXAMPLES = {
     "check": ("check", "check --conf spark-defaults.conf --set spark.events.reporters=audit"),
     "send-test": ("send-test", "send-test --conf spark-defaults.conf --timeout 30s"),
     "tail": ("tail -f events.jsonl", "tail events.jsonl --since 1h --min-severity WARN -v"),
-    "replay": ("replay /var/log/spark-events", "replay eventlog_v2_app-1 --min-severity WARN"),
+    "replay": ("replay s3://bucket/spark-logs --since 7d", "replay eventlog_v2_app-1 --min-severity WARN"),
+    "follow": ("follow s3://bucket/spark-logs --conf alerts.conf", "follow /var/log/spark-events --lost-after 1h -v"),
     "watch": ("watch /var/log/spark", "watch /var/log/spark --conf watch.conf"),
     "report": (
         "report /var/log/spark --since 24h --html report.html",

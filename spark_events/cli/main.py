@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from spark_events._version import __version__
-from spark_events.cli import check, conf, replay, report, run, send_test, tail, uninstall, watch, why
+from spark_events.cli import check, conf, follow_logs, replay, report, run, send_test, tail, uninstall, watch, why
 from spark_events.cli.arguments import UsageError
 from spark_events.cli.examples import add_examples
 from spark_events.cli.output import CleanFormatter, OutputError, abandon, note, writing
@@ -52,7 +52,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
     parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (conf, check, send_test, tail, replay, watch, report, why, run, uninstall):
+    for command in (conf, check, send_test, tail, replay, follow_logs, watch, report, why, run, uninstall):
         command.add_to(commands)
     for name, subparser in commands.choices.items():
         add_examples(name, subparser)

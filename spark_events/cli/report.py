@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spark_events.cli.arguments import UsageError, add_conf, parsed
+from spark_events.cli.arguments import UsageError, add_conf, add_jobs, parsed
 from spark_events.cli.output import OutputError, note, show, writing
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
+from spark_events.config.quoting import quoted_source
 from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import on_one_line
@@ -27,6 +28,7 @@ from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.replays import cores
 
 _MOST_NOTES = 3
 
@@ -47,13 +49,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "sources",
         metavar="SOURCE",
         nargs="+",
-        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database",
+        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database or of event logs"
+        " (s3://, gs://, abfs://, hdfs://)",
     )
     add_conf(
         parser,
         "a spark-defaults.conf: use its spark.events.* settings for event logs, such as the price of a core-hour",
     )
     parser.add_argument("--since", metavar="TIME", help=f"start of the period: {TIME}")
+    add_jobs(parser)
     parser.add_argument("--until", metavar="TIME", help="end of the period, in the same form")
     parser.add_argument(
         "--app", metavar="NAME", action="append", default=[], help="name, pattern or id of an application (repeatable)"
@@ -113,15 +117,16 @@ def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) 
     now = _now()
     options = _options(chosen, now)
     with _progress() as progress, EventTable() as table:
-        reading = Reading(table, options.since, config, progress)
+        reading = Reading(table, options.since, config, progress, chosen.jobs or cores())
         for source in chosen.sources:
             reading.read(source)
         progress("computing", None)
         if not table.count():
+            sources = ", ".join(map(quoted_source, chosen.sources))
             if all(one.kind == "empty" for one in reading.summaries):
-                raise SparkEventsError(f"{', '.join(chosen.sources)}: the source is empty and has no event yet")
+                raise SparkEventsError(f"{sources}: the source is empty and has no event yet")
             details = "".join(f"; {note}" for note in reading.notes[:_MOST_NOTES])
-            raise SparkEventsError(f"{', '.join(chosen.sources)}: no event{details}")
+            raise SparkEventsError(f"{sources}: no event{details}")
         return build(table, options, now, reading.summaries, reading.notes, draw)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event, encode_lines
+from spark_events.event import Event, decode_event, encode_lines
 from spark_events.translate.config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
@@ -28,8 +29,17 @@ _LOOK_SECONDS = 0.5
 class Sink(Protocol):
     """Destination of events that blocks while it is full."""
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Accept events; return when the destination has space for more events."""
+    def take(self, events: Sequence[Event], *, notify: bool = True) -> None:
+        """Accept events; return when the destination has space for more events.
+
+        Without ``notify``, the events are only for reporters that notify nobody.
+        """
+
+    def settle(self) -> None:
+        """Return when all events are delivered, or dropped with a reason."""
+
+    def take_lines(self, lines: bytes) -> None:
+        """Accept events as whole JSON lines."""
 
     def close(self) -> int:
         """Deliver the remaining events; return the number of events that were not delivered."""
@@ -45,8 +55,15 @@ class JsonLines:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def take(self, events: Sequence[Event]) -> None:
-        rest = memoryview(encode_lines(events))
+    def take(self, events: Sequence[Event], *, notify: bool = True) -> None:
+        self.take_lines(encode_lines(events))
+
+    def settle(self) -> None:
+        with writing():
+            self._stream.flush()
+
+    def take_lines(self, lines: bytes) -> None:
+        rest = memoryview(lines)
         with writing():
             # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next
             # write.
@@ -54,8 +71,7 @@ class JsonLines:
                 rest = rest[self._stream.write(rest) or 0 :]
 
     def close(self) -> int:
-        with writing():
-            self._stream.flush()
+        self.settle()
         return 0
 
 
@@ -71,13 +87,26 @@ class Reporters:
         self._pipeline = pipeline
         self._patience = patience
         self._waiting: list[Event] = []
+        self._quiet = [name for name, plan in pipeline.plans.reporters.items() if not plan.notifies]
+        # Whether the waiting events are also for reporters that notify people.
+        self._notify = True
         pipeline.dispatcher.start()
 
-    def take(self, events: Sequence[Event]) -> None:
+    def take(self, events: Sequence[Event], *, notify: bool = True) -> None:
+        if notify != self._notify:
+            self.settle()
+            self._notify = notify
         self._waiting.extend(events)
         while len(self._waiting) >= _SLICE:
             self._enqueue(self._waiting[:_SLICE])
             del self._waiting[:_SLICE]
+
+    def settle(self) -> None:
+        self._enqueue(self._waiting)
+        self._waiting.clear()
+
+    def take_lines(self, lines: bytes) -> None:
+        self.take([decode_event(line) for line in lines.splitlines() if line])
 
     def close(self) -> int:
         try:
@@ -90,7 +119,7 @@ class Reporters:
 
     def _enqueue(self, events: Sequence[Event]) -> None:
         dispatcher = self._pipeline.dispatcher
-        dispatcher.dispatch([Entry(0, event) for event in events], 0)
+        dispatcher.dispatch([Entry(0, event) for event in events], 0, None if self._notify else self._quiet)
         held, since = self._held(), time.monotonic()
         while held:
             dispatcher.drain(time.monotonic() + _LOOK_SECONDS)
@@ -110,8 +139,8 @@ class Reporters:
         return {name: counters.held for name, counters in self._pipeline.dispatcher.counters().items() if counters.held}
 
 
-def add_sink(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that select the reporters."""
+def add_sink(parser: argparse.ArgumentParser, *, patience: bool = True) -> None:
+    """Add the arguments that select the reporters; without ``patience``, the command waits for them forever."""
     add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings and its reporters")
     parser.add_argument(
         "--to",
@@ -119,6 +148,9 @@ def add_sink(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="deliver only to this reporter of --conf or, without --conf, of Spark's spark-defaults.conf (repeatable)",
     )
+    if not patience:
+        parser.set_defaults(patience=math.inf)
+        return
     parser.add_argument(
         "--patience",
         type=parsed(duration),

@@ -9,17 +9,21 @@ import time
 
 import msgspec
 
-from spark_events.cli.arguments import add_conf
+from spark_events.cli.arguments import add_conf, add_jobs
 from spark_events.cli.output import show
+from spark_events.cli.times import TIME, millis_of
 from spark_events.config.defaults import read_settings
+from spark_events.config.quoting import quoted_source
 from spark_events.dispatch.plans import read
 from spark_events.errors import SparkEventsError
+from spark_events.records.event_log.places import is_log_url
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.changes import comparison, text_of
 from spark_events.report.model import EventReport, ProblemCard
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.translate.config import TranslateConfig
+from spark_events.translate.replays import cores
 
 _MOST_NAMES = 10
 
@@ -38,25 +42,30 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database",
+        help="a file or folder of JSON lines or of Spark's event logs, or the URL of a database or of event logs"
+        " (s3://, gs://, abfs://, hdfs://)",
     )
     parser.add_argument("app", metavar="APP", nargs="?", help="name, pattern or id of an application")
     parser.add_argument(
         "--incident", metavar="KEY", help="key or id of an incident, as in incident.key or a page's #incident=…"
     )
+    parser.add_argument("--since", metavar="TIME", help=f"read only events and logs from this time on: {TIME}")
+    add_jobs(parser)
     add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings for event logs")
     parser.add_argument("--json", action="store_true", help="print the card and the changes as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    now = time.time_ns() // 1_000_000
+    since = None if chosen.since is None else millis_of("--since", chosen.since, now)
     config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
     with EventTable() as table:
-        reading = Reading(table, None, config)
+        reading = Reading(table, since, config, jobs=chosen.jobs or cores())
         reading.read(chosen.source)
         if not table.count():
-            raise SparkEventsError(f"{chosen.source}: no event")
-        report = build(table, ReportOptions(), time.time_ns() // 1_000_000, reading.summaries, reading.notes)
+            raise SparkEventsError(f"{quoted_source(chosen.source)}: no event")
+        report = build(table, ReportOptions(), now, reading.summaries, reading.notes)
         problem = _chosen(report, chosen.app, chosen.incident)
         if problem is None:
             show(
@@ -73,7 +82,8 @@ def _run(chosen: argparse.Namespace) -> int:
     card, _, _ = problem.text.rpartition("\n  next:")
     show(card)
     show(f"  changed: {text_of(changed)}")
-    source, application = shlex.quote(chosen.source), shlex.quote(problem.application)
+    named = "SOURCE" if "@" in chosen.source and not is_log_url(chosen.source) else chosen.source
+    source, application = shlex.quote(named), shlex.quote(problem.application)
     show(f"  next:    spark-events report {source} --app {application}")
     if not source.partition("://")[1]:
         show(f"           spark-events report {source} --app {application} --html report.html")

@@ -63,11 +63,13 @@ def quoted_key(key: str) -> str:
 
 
 def quoted_source(source: str) -> str:
-    """Return a path for messages; a path with an @ that does not exist may be a mistyped URL with a password.
+    """Return a path or URL for messages; a path with an @ may be a mistyped URL with a password.
 
-    >>> quoted_source("postgresql:/ada:s3cret@db/events")
-    'SOURCE'
+    >>> quoted_source("postgresql:/ada:s3cret@db/events"), quoted_source("s3://bucket/spark-logs")
+    ('SOURCE', 's3://bucket/…')
     """
+    if "://" in source:
+        return scheme_and_host(source) or "SOURCE"
     return "SOURCE" if "@" in source else source
 
 

@@ -174,21 +174,25 @@ class Dispatcher:
             and delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
         ]
 
-    def dispatch(self, entries: Sequence[Entry], seq: int) -> None:
+    def dispatch(self, entries: Sequence[Entry], seq: int, among: Collection[str] | None = None) -> None:
         """Enqueue events for the reporters.
 
         Args:
             entries: the events in order, each with the number of its record.
             seq: the last translated record, even if it produced no event.
+            among: the names of the reporters that receive the events; None for all.
         """
         weight = sum([entry.weight for entry in entries])
-        for delivery in self._deliveries if entries else ():
+        for delivery in self._chosen(among) if entries else ():
             delivery.wait_for_room(weight)
         # progress() takes the same lock, so it counts a record only after the record's events are in every mailbox.
         with self._lock:
-            for delivery in self._deliveries if entries else ():
+            for delivery in self._chosen(among) if entries else ():
                 delivery.put(entries)
             self._seq = max(self._seq, seq)
+
+    def _chosen(self, among: Collection[str] | None) -> Sequence[Delivery]:
+        return self._deliveries if among is None else [one for one in self._deliveries if one.name in among]
 
     def progress(self) -> DeliveryProgress:
         """Return the current progress of the reporters."""

@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.records.event_log.files import EventLog, find_logs, is_named_like_a_log, looks_like_a_log
-from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.event_log.places import FORMS, LogPath, is_log_url, place_of
 from spark_events.report.model import SourceSummary
 from spark_events.report.table import EventTable, TemporaryFilesError, lasting
 from spark_events.report.wording import counted
@@ -27,8 +27,7 @@ from spark_events.reporters.database.config import DatabaseConfig, database_url
 from spark_events.reporters.file.reading import GZIP, event_of
 from spark_events.reporters.file.rotation import Archive
 from spark_events.translate.config import TranslateConfig
-from spark_events.translate.event_log import replayed
-from spark_events.translate.translator import Translator
+from spark_events.translate.replays import Selection, replay_logs
 
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
@@ -40,8 +39,6 @@ _PATIENCE = 600.0
 _LOG_START = re.compile(rb'\s*\{\s*"Event"\s*:')
 #: Name of the file in which ``spark-events watch`` records the losses that it has reported.
 _RECORD = "spark-events-watch.jsonl"
-#: Maximum number of notes on one event log.
-_MOST_NOTES = 20
 #: Minimum step of the progress display, as a fraction of an event log.
 _STEP = 0.01
 
@@ -55,6 +52,7 @@ class Reading:
         since: start of the report's period, in milliseconds; None: no limit.
         translation: settings for the events of event logs.
         progress: receives the name of the current source and, for an event log, the fraction read so far.
+        jobs: number of processes that read event logs.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
     """
@@ -63,9 +61,10 @@ class Reading:
     since: int | None = None
     translation: TranslateConfig = dataclasses.field(default_factory=TranslateConfig)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
+    jobs: int = 1
     notes: list[str] = dataclasses.field(default_factory=list)
     summaries: list[SourceSummary] = dataclasses.field(default_factory=list)
-    _seen: set[Path] = dataclasses.field(default_factory=set)
+    _seen: set[LogPath] = dataclasses.field(default_factory=set)
 
     def read(self, source: str) -> None:
         """Read one source: a path or the URL of a database.
@@ -74,20 +73,39 @@ class Reading:
             SparkEventsError: the source does not exist, cannot be read, or has no events.
         """
         try:
-            if "://" in source:
+            if is_log_url(source):
+                self._place(place_of(source), quoted_source(source))
+            elif "://" in source:
                 self._database(source)
             elif (path := Path(source)).exists():
                 self._path(path)
             else:
                 raise SparkEventsError(f"{quoted_source(source)}: no such file or folder")
         except (CutOffError, DamagedLogError) as error:
-            raise SparkEventsError(f"{source}: {error}") from None
+            raise SparkEventsError(f"{quoted_source(source)}: {error}") from None
         except OSError as error:
-            raise SparkEventsError(f"cannot read {error.filename or source}: {error.strerror or error}") from None
+            where = error.filename or quoted_source(source)
+            raise SparkEventsError(f"cannot read {where}: {error.strerror or error}") from None
 
     def add(self, events: Iterator[list[Event]], text: str, kind: str) -> None:
         """Add events from an iterable."""
         self._load_lines((encode_lines(some) for some in events if some), text, kind)
+
+    def _place(self, place: LogPath, text: str) -> None:
+        """Read the event logs of a storage; other files there are skipped."""
+        if isinstance(place, Path):
+            if not place.exists():
+                raise SparkEventsError(f"{place}: no such file or folder")
+            self._path(place)
+            return
+        before = len(self.notes)
+        found = find_logs(place, self._unreadable)
+        if not self._logs(log for log in found if log.asked_for or looks_like_a_log(log.path)):
+            details = "".join(f"; {note}" for note in self.notes[before : before + 1])
+            raise SparkEventsError(f"{text}: no event log{details}")
+
+    def _unreadable(self, error: OSError) -> None:
+        self.notes.append(f"cannot read {error.filename}: {error.strerror or error}; skipped")
 
     def _path(self, path: Path) -> None:
         if path.is_dir():
@@ -108,28 +126,24 @@ class Reading:
     def _folder(self, folder: Path) -> None:
         """Read all files below a folder; note the files that cannot be read."""
         is_empty, notes = True, len(self.notes)
-        parts: set[Path] = set()
-
-        def unreadable(error: OSError) -> None:
-            self.notes.append(f"cannot read {error.filename or folder}: {error.strerror or error}; skipped")
-
-        for log in find_logs(folder, unreadable):
-            if log.files == (log.path,) or not any(map(looks_like_a_log, log.files)):
-                continue
-            parts.update(log.files)
-            is_empty = False
-            if self._is_new(log.path):
-                self._log(log)
+        parts: set[LogPath] = set()
+        logs: list[EventLog] = []
+        for log in find_logs(folder, self._unreadable):
+            if log.files != (log.path,) and any(map(looks_like_a_log, log.files)):
+                parts.update(log.files)
+                logs.append(log)
         for file in sorted(folder.rglob("*")):
             if file not in parts and file.is_file():
                 with self._noting(file):
                     kind = _kind_of(file)
-                    if kind is not None and kind != "empty":
+                    if kind == "log":
+                        logs.extend(find_logs(file))
+                    elif kind is not None and kind != "empty":
                         self._file(file, kind)
                         is_empty = False
                     elif kind is None and is_named_like_a_log(file):
                         self.notes.append(f"{file}: not a Spark event log; skipped")
-        if is_empty:
+        if not self._logs(logs) and is_empty:
             details = "".join(f"; {note}" for note in self.notes[notes : notes + 1])
             raise SparkEventsError(f"{folder}: this folder contains no file of events, event log or database{details}")
 
@@ -145,7 +159,7 @@ class Reading:
         except OSError as error:
             self.notes.append(f"cannot read {error.filename or path}: {error.strerror or error}; skipped")
 
-    def _is_new(self, path: Path) -> bool:
+    def _is_new(self, path: LogPath) -> bool:
         real = path.resolve()
         if real in self._seen:
             return False
@@ -169,7 +183,7 @@ class Reading:
         if kind == "empty":
             self.summaries.append(SourceSummary(str(file), "empty", 0))
         elif kind == "log":
-            self._log(find_logs(file)[0])
+            self._logs(find_logs(file), all_times=True)
         elif kind == "sqlite":
             self._rows(_sqlite_rows(file, self._condition()), str(file))
         else:
@@ -213,35 +227,49 @@ class Reading:
             self.notes.append(f"{text}: skipped {skipped}")
         self.summaries.append(SourceSummary(text, kind, found))
 
-    def _log(self, log: EventLog) -> None:
-        text = str(log.path)
-        self.progress(text, None)
-        self.add(self._events_of(log, text), text, "event log")
+    def _logs(self, logs: Iterable[EventLog], *, all_times: bool = False) -> int:
+        """Read event logs, unless they are older than the period; return their number."""
+        older = found = 0
 
-    def _events_of(self, log: EventLog, text: str) -> Iterator[list[Event]]:
-        most = len(self.notes) + _MOST_NOTES
+        def chosen() -> Iterator[EventLog]:
+            nonlocal older, found
+            for log in logs:
+                found += 1
+                if not all_times and log.is_older(self.since):
+                    older += 1
+                elif all_times or self._is_new(log.path):
+                    self.progress(str(log.path), None)
+                    yield log
 
-        def note(problem: str) -> None:
-            if len(self.notes) < most:
-                self.notes.append(problem)
+        text, shown = "", 0.0
 
-        reader = EventLogReader(log, note, self.translation.summary.interval)
-        shown = 0.0
-        for events in replayed(reader, Translator(self.translation)):
-            if reader.fraction >= shown + _STEP:
-                shown = reader.fraction
+        def progress(fraction: float) -> None:
+            nonlocal shown
+            if fraction >= shown + _STEP:
+                shown = fraction
                 self.progress(text, shown)
-            yield events
-        if not reader.recognised and (reader.lines or reader.damaged):
-            self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
-        elif reader.damaged:
-            self.notes.append(f"{text}: skipped {reader.damaged:,} damaged lines or blocks")
+
+        for one in replay_logs(chosen(), self.translation, Selection(), self.jobs, on_progress=progress):
+            text, shown = str(one.log.path), 0.0
+            self._load_lines(one.lines, text, "event log")
+            counts = one.counts
+            self.notes.extend(counts.notes)
+            if not counts.recognised and (counts.lines or counts.damaged):
+                self.notes.append(f"{text}: not a Spark event log; pass a file or folder from spark.eventLog.dir")
+            elif counts.damaged:
+                self.notes.append(f"{text}: skipped {counts.damaged:,} damaged lines or blocks")
+        if older:
+            self.notes.append(
+                f"{counted(older, 'event log')} last modified before the period not read; failures in them that still"
+                " stand are missing"
+            )
+        return found
 
     def _database(self, source: str) -> None:
         try:
             config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
         except ValueError:
-            raise SparkEventsError(f"SOURCE: expected a path, {database_url.allowed}") from None
+            raise SparkEventsError(f"SOURCE: expected a path, {database_url.allowed}, or {FORMS}") from None
         url = config.url.reveal()
         if url.startswith("sqlite:"):
             path = url.removeprefix("sqlite:///").partition("?")[0]

@@ -11,7 +11,7 @@ from spark_events.records.event_log.records import LogRecord
 from spark_events.records.types import ApplicationStart
 from spark_events.translate.translator import Translator
 
-__all__ = ["replayed"]
+__all__ = ["LogTranslation", "replayed"]
 
 _LOG = logging.getLogger(__name__)
 #: Maximum number of records that are kept until the application's start has been read. Spark writes the start after
@@ -25,40 +25,73 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
     The times of the records replace the clock. If the log lacks the application's start, the application id is derived
     from the log's file name or content.
     """
-    for record in _from_start(reader, translator):
+    translation = LogTranslation(reader, translator)
+    for record in reader.records():
+        yield from translation.take(record)
+    yield from translation.end()
+
+
+class LogTranslation:
+    """Translation of the records of one log, in which the application's start may follow other records.
+
+    Args:
+        reader: the log's reader.
+        translator: translates the records.
+
+    Attributes:
+        start: the application's start; None before it was read.
+    """
+
+    def __init__(self, reader: EventLogReader, translator: Translator) -> None:
+        self._reader = reader
+        self._translator = translator
+        # Records before the application's start; None after it.
+        self._early: list[LogRecord] | None = []
+        self.start: ApplicationStart | None = None
+
+    def take(self, record: LogRecord) -> Iterator[list[Event]]:
+        """Yield the events of a record, or of none before the application's start."""
+        if self._early is None:
+            yield self._translated(record)
+            return
+        if type(record) is ApplicationStart:
+            self.start = record
+            self._early.insert(0, record)
+        else:
+            self._early.append(record)
+            if len(self._early) < _MOST_EARLY:
+                return
+            self._identify()
+        yield from self._begin()
+
+    def end(self) -> Iterator[list[Event]]:
+        """Yield the last events, because no more records will arrive."""
+        if self._early:
+            self._identify()
+        yield from self._begin()
+        if not self._translator.application_is_over:
+            yield self._translator.flush()
+
+    def _begin(self) -> Iterator[list[Event]]:
+        early, self._early = self._early or [], None
+        for record in early:
+            yield self._translated(record)
+
+    def _translated(self, record: LogRecord) -> list[Event]:
         try:
-            yield translator.translate(record)
+            return self._translator.translate(record)
         except Exception:
             # Catch every error: a defect in the translation may lose one record, but not the other events of the log.
-            translator.defects += 1
+            self._translator.defects += 1
             _LOG.exception(
                 "skipped a record of kind %s: its translation failed; report this defect", type(record).__name__
             )
-    if not translator.application_is_over:
-        yield translator.flush()
+            return []
 
-
-def _from_start(reader: EventLogReader, translator: Translator) -> Iterator[LogRecord]:
-    """Yield the application's start, then the records that precede it in the log, then all other records."""
-    records = reader.records()
-    early: list[LogRecord] = []
-    for record in records:
-        if type(record) is ApplicationStart:
-            early.insert(0, record)
-            break
-        early.append(record)
-        if len(early) == _MOST_EARLY:
-            break
-    if early and type(early[0]) is not ApplicationStart:
-        _identify(reader, translator)
-    yield from early
-    yield from records
-
-
-def _identify(reader: EventLogReader, translator: Translator) -> None:
-    identity = reader.log.identity(reader.first_line)
-    translator.assume_application(identity.app_id, identity.attempt_id)
-    reader.on_damage(
-        f"{reader.log.path}: the application's start is missing; its events have the application id "
-        f"'{identity.app_id}', from {identity.source}"
-    )
+    def _identify(self) -> None:
+        identity = self._reader.log.identity(self._reader.first_line)
+        self._translator.assume_application(identity.app_id, identity.attempt_id)
+        self._reader.on_damage(
+            f"{self._reader.log.path}: the application's start is missing; its events have the application id "
+            f"'{identity.app_id}', from {identity.source}"
+        )

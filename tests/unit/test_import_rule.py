@@ -35,10 +35,11 @@ ALLOWED = {
     "dispatch": LEAVES | {"sql", "records", "translate", "reporters"},
 }
 ALLOWED["report"] = LEAVES | {"sql", "records", "translate", "reporters"}
+ALLOWED["follow"] = LEAVES | {"records", "translate"}
 ALLOWED["watch"] = ALLOWED["dispatch"] | {"dispatch"}
 ALLOWED["sidecar"] = ALLOWED["watch"] | {"watch"}
 ALLOWED["stream"] = ALLOWED["sidecar"] | {"sidecar", "jars", "report"}
-ALLOWED["cli"] = ALLOWED["stream"] | {"stream"}
+ALLOWED["cli"] = ALLOWED["stream"] | {"stream", "follow"}
 # The facade imports every part, because it exports the names that users need. A test below verifies that its import is
 # fast.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "stream"}

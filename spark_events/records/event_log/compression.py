@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
@@ -38,12 +38,13 @@ class ArchiveError(DamagedLogError):
     """The file is a zip archive."""
 
 
-def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
+def pieces(file: IO[bytes], on_damage: OnDamage, skip: int = 0) -> Iterator[bytes]:
     """Yield the content of a file in pieces, decompressed if necessary.
 
     Args:
         file: a buffered file object, positioned at the beginning.
         on_damage: called for each skipped block.
+        skip: number of bytes of the content that are not wanted; not even read if the file is not compressed.
 
     Raises:
         CutOffError: when the file ends in the middle of a block; raised after the last piece.
@@ -54,36 +55,45 @@ def pieces(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
     file.seek(0)
     for magic, read in _READERS:
         if start.startswith(magic):
-            return read(file, on_damage)
+            return _after(read(file, on_damage), skip)
+    if skip:
+        file.seek(skip)
     return _plain(file, on_damage)
 
 
-def _plain(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
+def _after(found: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    for piece in found:
+        if skip < len(piece):
+            yield piece[skip:]
+        skip = max(0, skip - len(piece))
+
+
+def _plain(file: IO[bytes], _: OnDamage) -> Iterator[bytes]:
     while piece := file.read(_PIECE):
         yield piece
 
 
-def _lzf(_: BinaryIO, __: OnDamage) -> Iterator[bytes]:
+def _lzf(_: IO[bytes], __: OnDamage) -> Iterator[bytes]:
     raise DamagedLogError("compressed with lzf, which is not supported; decompress the file first")
 
 
-def _zip(_: BinaryIO, __: OnDamage) -> Iterator[bytes]:
+def _zip(_: IO[bytes], __: OnDamage) -> Iterator[bytes]:
     raise ArchiveError("a zip archive, which is not supported; extract its files first")
 
 
-def _gzip(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
+def _gzip(file: IO[bytes], on_damage: OnDamage) -> Iterator[bytes]:
     for piece in _stream(file, gzip.GzipFile(fileobj=file), (zlib.error, gzip.BadGzipFile)):
         if piece.startswith(_ZIP):
             yield from _zip(file, on_damage)
         yield piece
 
 
-def _zstd(file: BinaryIO, _: OnDamage) -> Iterator[bytes]:
+def _zstd(file: IO[bytes], _: OnDamage) -> Iterator[bytes]:
     zstd = _library("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "zstd")
     return _stream(file, zstd.ZstdFile(file), zstd.ZstdError)
 
 
-def _stream(file: BinaryIO, stream: Any, errors: Any) -> Iterator[bytes]:
+def _stream(file: IO[bytes], stream: Any, errors: Any) -> Iterator[bytes]:
     """Yield pieces of a decompressing file object from the standard library."""
     try:
         while piece := stream.read1(_PIECE):
@@ -102,7 +112,7 @@ _LZ4_HEADER = struct.Struct("<BiiI")
 _LZ4_RAW = 0x10
 
 
-def _lz4_blocks(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
+def _lz4_blocks(file: IO[bytes], on_damage: OnDamage) -> Iterator[bytes]:
     block = _library("lz4.block", "lz4")
     while magic := file.read(len(_LZ4_BLOCK)):
         at = file.tell() - len(magic)
@@ -124,7 +134,7 @@ _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEADER = 16
 
 
-def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
+def _snappy_java(file: IO[bytes], on_damage: OnDamage) -> Iterator[bytes]:
     snappy = _library("cramjam", "snappy").snappy
     while length := file.read(4):
         at = file.tell() - 4
@@ -150,7 +160,7 @@ def _snappy_java(file: BinaryIO, on_damage: OnDamage) -> Iterator[bytes]:
         on_damage(f"skipped the block at byte {at}, which cannot be decompressed")
 
 
-def _exactly(file: BinaryIO, size: int) -> bytes:
+def _exactly(file: IO[bytes], size: int) -> bytes:
     data = file.read(size)
     if len(data) < size:
         raise CutOffError(_CUT_OFF)
@@ -166,7 +176,7 @@ def _library(module: str, compression: str) -> Any:
         ) from None
 
 
-_READERS: tuple[tuple[bytes, Callable[[BinaryIO, OnDamage], Iterator[bytes]]], ...] = (
+_READERS: tuple[tuple[bytes, Callable[[IO[bytes], OnDamage], Iterator[bytes]]], ...] = (
     (b"\x1f\x8b", _gzip),
     (b"\x28\xb5\x2f\xfd", _zstd),
     (_LZ4_BLOCK, _lz4_blocks),

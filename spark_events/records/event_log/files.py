@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple
 
 from spark_events.errors import MissingExtraError
 from spark_events.records.event_log.compression import ArchiveError, CutOffError, DamagedLogError, pieces
+from spark_events.records.event_log.places import LogPath, entries_of, key_of
 
 _ROLLING = "eventlog_v2_"
 _STATUS = "appstatus_"
@@ -34,6 +33,33 @@ class Identity(NamedTuple):
     source: str
 
 
+class Position(NamedTuple):
+    """How far a growing log has been read; positions of one log can be compared.
+
+    Attributes:
+        number: number of the part of a rolling log; 0 for a single file.
+        name: name of the part of a Databricks log; empty for other logs.
+        offset: bytes of the part's decompressed content, up to the end of the last whole line.
+    """
+
+    number: int = 0
+    name: str = ""
+    offset: int = 0
+
+
+def part_of(file: LogPath) -> tuple[int, str]:
+    """Return number and name of a part, as in :class:`Position`; they stay the same when Spark renames the file.
+
+    >>> from pathlib import Path
+    >>> part_of(Path("events_3_app-1.zstd")), part_of(Path("app-1.inprogress"))
+    ((3, ''), (0, ''))
+    """
+    match = _PART.fullmatch(file.name)
+    if match is not None:
+        return int(match[1]), ""
+    return 0, file.name if _DATABRICKS_PART.fullmatch(file.name) else ""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventLog:
     """Event log of one application.
@@ -46,11 +72,33 @@ class EventLog:
         asked_for: whether the user specified the path of this log; False if the user specified a folder of logs.
     """
 
-    path: Path
-    files: tuple[Path, ...]
+    path: LogPath
+    files: tuple[LogPath, ...]
     in_progress: bool = False
     missing: tuple[str, ...] = ()
     asked_for: bool = True
+
+    @property
+    def key(self) -> str:
+        """Complete path or URL of the log, without the mark of an unfinished log."""
+        return key_of(self.path).removesuffix(_IN_PROGRESS)
+
+    def modified(self) -> float:
+        """Return the time of the last change of any file, in seconds since the epoch.
+
+        Raises:
+            OSError: when a file no longer exists.
+        """
+        return max((file.stat().st_mtime for file in self.files), default=0.0)
+
+    def is_older(self, since: int | None) -> bool:
+        """Return whether the log was last changed before a time in milliseconds; False if that is not known."""
+        if since is None:
+            return False
+        try:
+            return self.modified() * 1000 < since
+        except OSError:
+            return False
 
     def identity(self, first_line: bytes) -> Identity:
         """Return an application id for a log without the application's start.
@@ -64,10 +112,11 @@ class EventLog:
         return Identity(f"log-{blake2b(first_line, digest_size=8).hexdigest()}", None, "its first event")
 
 
-def find_logs(path: Path, on_error: Callable[[OSError], None] | None = None) -> list[EventLog]:
-    """Return the logs at a path.
+def find_logs(path: LogPath, on_error: Callable[[OSError], None] | None = None) -> Iterator[EventLog]:
+    """Yield the logs at a path.
 
-    For a folder, the result includes files that :func:`looks_like_a_log` must still check.
+    For a folder, the result includes files that :func:`looks_like_a_log` must still check. Each folder is searched once
+    and in one pass, so that a folder with any number of logs needs little memory.
 
     Args:
         path: a log, or a folder with logs in it and in its subfolders. Names that begin with ``.`` or ``_`` are hidden.
@@ -77,48 +126,60 @@ def find_logs(path: Path, on_error: Callable[[OSError], None] | None = None) -> 
         OSError: when the path does not exist, or without ``on_error``, when a folder cannot be read.
     """
     if not path.is_dir():
-        os.stat(path)
-        return [_single(path, asked_for=True)]
-    return list(_below(path, on_error or _raise, set()))
+        path.stat()
+        return iter([_single(path, asked_for=True)])
+    return _below(path, on_error or _raise, set())
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _below(folder: Path, on_error: Callable[[OSError], None], seen: set[Path]) -> Iterator[EventLog]:
-    """Yield the logs in a folder and its subfolders; ``seen`` contains the folders that were searched already."""
+def _below(folder: LogPath, on_error: Callable[[OSError], None], seen: set[int]) -> Iterator[EventLog]:
+    """Yield the logs in a folder and its subfolders; ``seen`` contains hashes of the folders that were searched."""
+    rolling: dict[LogPath, re.Match[str]] = {}
+    databricks: list[LogPath] = []
+    current: list[LogPath] = []
+    status: list[LogPath] = []
     try:
-        real = folder.resolve()
-        entries = [(one, one.is_dir()) for one in sorted(folder.iterdir()) if not one.name.startswith((".", "_"))]
+        real = hash(folder.resolve())
+        if real in seen:
+            return
+        seen.add(real)
+        for entry in entries_of(folder):
+            name = entry.name
+            if name.startswith((".", "_")):
+                continue
+            if entry.is_dir():
+                yield from _below(entry, on_error, seen)
+            elif match := _PART.fullmatch(name):
+                rolling[entry] = match
+            elif name.startswith(_STATUS):
+                status.append(entry)
+            elif _DATABRICKS_PART.fullmatch(name):
+                databricks.append(entry)
+            elif name == _DATABRICKS:
+                current.append(entry)
+            else:
+                yield _single(entry, asked_for=False)
     except OSError as error:
         on_error(error)
         return
-    if real in seen:
-        return
-    seen.add(real)
-    files = [entry for entry, is_folder in entries if not is_folder]
-    rolling = {entry: match for entry in files if (match := _PART.fullmatch(entry.name))}
-    databricks = [entry for entry in files if _DATABRICKS_PART.fullmatch(entry.name)]
+    # The parts of a log are complete only after the whole folder was listed.
     if databricks:
-        databricks += [entry for entry in files if entry.name == _DATABRICKS]
-        yield EventLog(folder, tuple(databricks))
-    status = [entry for entry in files if entry.name.startswith(_STATUS)]
+        yield EventLog(folder, (*databricks, *current))
+    else:
+        yield from (_single(entry, asked_for=False) for entry in current)
     yield from _rolling(folder, rolling, status)
-    for entry, is_folder in entries:
-        if is_folder:
-            yield from _below(entry, on_error, seen)
-        elif entry not in rolling and entry not in status and entry not in databricks:
-            yield _single(entry, asked_for=False)
 
 
-def is_named_like_a_log(path: Path) -> bool:
+def is_named_like_a_log(path: LogPath) -> bool:
     """Return whether a file has a name that Spark or Databricks gives to an event log."""
     name = path.name
     return bool(_APPLICATION.search(name) or _PART.fullmatch(name)) or name.startswith(_DATABRICKS)
 
 
-def looks_like_a_log(path: Path) -> bool:
+def looks_like_a_log(path: LogPath) -> bool:
     """Return whether a file begins with lines of an event log; True if a log with this name cannot be read."""
     try:
         with path.open("rb") as file:
@@ -131,13 +192,15 @@ def looks_like_a_log(path: Path) -> bool:
     return b'"Event"' in first or (not first and path.name.endswith(_IN_PROGRESS))
 
 
-def _single(path: Path, asked_for: bool) -> EventLog:
+def _single(path: LogPath, asked_for: bool) -> EventLog:
     return EventLog(path, (path,), path.name.endswith(_IN_PROGRESS), asked_for=asked_for)
 
 
-def _rolling(folder: Path, matches: Mapping[Path, re.Match[str]], status: Sequence[Path]) -> Iterator[EventLog]:
+def _rolling(
+    folder: LogPath, matches: Mapping[LogPath, re.Match[str]], status: Sequence[LogPath]
+) -> Iterator[EventLog]:
     """Yield the rolling logs of Spark in a folder, usually one; their parts may have been copied to one folder."""
-    applications: dict[str, dict[Path, int]] = {}
+    applications: dict[str, dict[LogPath, int]] = {}
     for path, match in matches.items():
         applications.setdefault(match[2].partition(".")[0], {})[path] = int(match[1])
     if not applications and folder.name.startswith(_ROLLING):
@@ -150,8 +213,8 @@ def _rolling(folder: Path, matches: Mapping[Path, re.Match[str]], status: Sequen
         yield _in_order(name, paths, in_progress)
 
 
-def _in_order(path: Path, indexes: Mapping[Path, int], in_progress: bool) -> EventLog:
-    parts: dict[int, Path] = {}
+def _in_order(path: LogPath, indexes: Mapping[LogPath, int], in_progress: bool) -> EventLog:
+    parts: dict[int, LogPath] = {}
     # A compacted part replaces all earlier parts, which Spark may not have deleted yet.
     compacted = max((index for part, index in indexes.items() if part.name.endswith(COMPACT)), default=0)
     for part, index in indexes.items():

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
 from spark_events.errors import MissingExtraError
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.records.event_log.files import COMPACT, EventLog
+from spark_events.records.event_log.files import COMPACT, EventLog, Position, part_of
+from spark_events.records.event_log.places import LogPath
 from spark_events.records.event_log.records import LogRecord, LogRecords
 from spark_events.records.event_log.shapes import EventKind, RolloverLine
 from spark_events.records.event_log.sql import SQL_START
@@ -23,13 +23,20 @@ from spark_events.records.types import QueryTerminated
 
 _BEGINNING = b'{"Event":"'
 _MOST_MISSING = 10
+_COMPACTED = (
+    "Spark has compacted this part; jobs, stages and tasks that had finished are missing, and the application's summary"
+    " does not count them"
+)
 #: First event of each file of a Databricks log; contains the file's number, from 0.
 _ROLLOVER = b"DBCEventLoggingListenerMetadata"
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
 
 
 class EventLogReader:
-    """Single-use reader of one log.
+    """Reader of one log.
+
+    :meth:`records` reads the log once, from beginning to end. :meth:`new_records` reads a log that grows, and may be
+    called again with the log's files at that time. Large, because both read the same lines in the same way.
 
     Args:
         log: the log's files.
@@ -38,6 +45,7 @@ class EventLogReader:
 
     Attributes:
         log: the log's files.
+        position: how far :meth:`new_records` has read.
         on_damage: called with each damaged or missing part and its position.
         lines: number of lines read.
         recognised: whether any line was an event.
@@ -50,13 +58,14 @@ class EventLogReader:
 
     def __init__(self, log: EventLog, on_damage: Callable[[str], None], summary_interval: float = 0.0) -> None:
         self.log = log
+        self.position = Position(-1)
         self.lines = 0
         self.first_line = b""
         self.damaged = 0
         self.cut_off = 0
         self.unreadable = 0
         self.on_damage = on_damage
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._read_before = 0
         self._size = sum(map(_size, log.files))
         self.recognised = False
@@ -76,31 +85,82 @@ class EventLogReader:
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the records in the order of the log; ``at`` never decreases."""
-        ends: list[QueryTerminated] = []
-        for record in self._all_records():
-            if type(record) is QueryTerminated:
-                ends.append(record)
+        return _dated(self._all_records())
+
+    def new_records(self, log: EventLog, until: Position | None = None) -> Iterator[LogRecord]:
+        """Yield the records after the last call; :attr:`position` follows the records.
+
+        A last line without its line break may still be written; it is read by a later call.
+
+        Args:
+            log: the log's files now.
+            until: where to stop, a position of an earlier reader of the same log; None: at the end.
+        """
+        self.log = log
+        return _dated(self._grown(until))
+
+    def _grown(self, until: Position | None) -> Iterator[LogRecord]:
+        for path in self.log.files:
+            part = part_of(path)
+            here = self.position[:2]
+            is_compact = path.name.endswith(COMPACT)
+            if part < here or (part == here and is_compact) or (until is not None and part > until[:2]):
                 continue
-            if ends:
-                for end in ends:
-                    yield msgspec.structs.replace(end, until=record.at)
-                ends = []
-            yield record
-        yield from ends
+            start = self.position.offset if part == here else 0
+            # Spark has compacted this part since it was read, so the offset does not apply.
+            limit = until.offset - start if until is not None and part == until[:2] and not is_compact else None
+            self.position = Position(*part, start)
+            if is_compact:
+                self.on_damage(f"{path}: {_COMPACTED}")
+            try:
+                with path.open("rb") as file:
+                    yield from self._lines(path, _Measured(self._growing(path, file, start), limit), start)
+            except (OSError, MissingExtraError) as error:
+                # The part may be new, renamed or deleted since the listing; a later call reads it.
+                self.unreadable += 1
+                reason = (error.strerror or error) if isinstance(error, OSError) else error
+                self.on_damage(f"{path}: cannot be read: {reason}")
+                return
+            if until is not None and part == until[:2]:
+                self.position = until
+
+    def _growing(self, path: LogPath, file: IO[bytes], start: int) -> Iterator[bytes]:
+        def damaged(what: str) -> None:
+            self.damaged += 1
+            self.on_damage(f"{path}: {what}")
+
+        try:
+            yield from pieces(file, damaged, start)
+        except CutOffError:
+            # The block is still being written.
+            return
+        except DamagedLogError as error:
+            damaged(str(error))
+
+    def _lines(self, path: LogPath, content: _Measured, start: int) -> Iterator[LogRecord]:
+        """Yield the records of the whole lines of a growing file, and move the position."""
+        for lines, are_whole in _split(content, self._is_needed):
+            if are_whole:
+                yield from self._records(path, lines, 0, are_whole)
+                self.position = self.position._replace(offset=start + content.whole)
+
+    def _read(self, path: LogPath, file: IO[bytes]) -> Iterator[LogRecord]:
+        number = 0
+        self._is_cut_off = False
+        for lines, are_whole in _split(self._pieces(path, file), self._is_needed):
+            yield from self._records(path, lines, number, are_whole)
+            number += len(lines)
 
     def _all_records(self) -> Iterator[LogRecord]:
         for name in self.log.missing:
             self.on_damage(f"{self.log.path}: part {name} is missing")
         for path in self.log.files:
             if path.name.endswith(COMPACT):
-                self.on_damage(
-                    f"{path}: Spark has compacted this part; jobs, stages and tasks that had finished are missing, and"
-                    " the application's summary does not count them"
-                )
+                self.on_damage(f"{path}: {_COMPACTED}")
             try:
                 with path.open("rb") as file:
                     self._file = file
-                    yield from self._records(path, file)
+                    yield from self._read(path, file)
             except OSError as error:
                 self.unreadable += 1
                 self.on_damage(f"{path}: cannot be read: {error.strerror or error}")
@@ -111,38 +171,36 @@ class EventLogReader:
                 self._file = None
                 self._read_before += _size(path)
 
-    def _records(self, path: Path, file: BinaryIO) -> Iterator[LogRecord]:
-        number = 0
-        self._is_cut_off = False
+    def _records(self, path: LogPath, lines: list[bytes], number: int, are_whole: bool) -> Iterator[LogRecord]:
+        """Yield the records of some lines; ``number`` is the number of lines before them."""
         handler_of = self._handlers.get
-        for lines, are_whole in _split(self._pieces(path, file), self._is_needed):
-            self.lines += len(lines)
-            for line in lines:
-                number += 1
-                kind = line[10 : line.find(b'"', 10)]
-                # Decode a part of a line completely, because a part may also end with a bracket.
-                handler = handler_of(kind) if are_whole else self._unusual
-                if handler is None:
-                    if kind.startswith(_SPARKS_OWN) and line[-1:] == b"}":
-                        self.recognised = True
-                        continue
-                    handler = self._unusual
-                try:
-                    records = handler(line)
-                except Exception as error:
-                    # Catch every error that a line causes; reading continues with the next line.
-                    if not line.strip():
-                        continue
-                    if are_whole:
-                        self.damaged += 1
-                        self.on_damage(f"{path}:{number}: {_reason(line, error)}")
-                    else:
-                        self._unfinished(f"{path}:{number}")
+        self.lines += len(lines)
+        for line in lines:
+            number += 1
+            kind = line[10 : line.find(b'"', 10)]
+            # Decode a part of a line completely, because a part may also end with a bracket.
+            handler = handler_of(kind) if are_whole else self._unusual
+            if handler is None:
+                if kind.startswith(_SPARKS_OWN) and line[-1:] == b"}":
+                    self.recognised = True
                     continue
-                self.recognised = True
-                if records:
-                    self.first_line = self.first_line or line
-                    yield from records
+                handler = self._unusual
+            try:
+                records = handler(line)
+            except Exception as error:
+                # Catch every error that a line causes; reading continues with the next line.
+                if not line.strip():
+                    continue
+                if are_whole:
+                    self.damaged += 1
+                    self.on_damage(f"{path}:{number}: {_reason(line, error)}")
+                else:
+                    self._unfinished(f"{path}:{number}")
+                continue
+            self.recognised = True
+            if records:
+                self.first_line = self.first_line or line
+                yield from records
 
     def _unfinished(self, where: str) -> None:
         """Note a last line that is being written or was cut off; it does not count as a line."""
@@ -151,7 +209,7 @@ class EventLogReader:
         if not self._is_cut_off:
             self._cut_off(f"{where}: the file ends in the middle of this line")
 
-    def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
+    def _pieces(self, path: LogPath, file: IO[bytes]) -> Iterator[bytes]:
         def damaged(what: str) -> None:
             self.damaged += 1
             self.on_damage(f"{path}: {what}")
@@ -193,7 +251,44 @@ class EventLogReader:
         return ()
 
 
-def _size(path: Path) -> int:
+def _dated(records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+    """Add to the end of each query the time of the next record."""
+    ends: list[QueryTerminated] = []
+    for record in records:
+        if type(record) is QueryTerminated:
+            ends.append(record)
+            continue
+        if ends:
+            for end in ends:
+                yield msgspec.structs.replace(end, until=record.at)
+            ends = []
+        yield record
+    yield from ends
+
+
+class _Measured:
+    """Pieces of a text, at most ``limit`` bytes; ``whole`` counts the bytes up to the last line break so far."""
+
+    def __init__(self, content: Iterator[bytes], limit: int | None) -> None:
+        self._content = content
+        self._left = limit
+        self._size = 0
+        self.whole = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._content:
+            taken = piece if self._left is None else piece[: self._left]
+            if self._left is not None:
+                self._left -= len(taken)
+            if b"\n" in taken:
+                self.whole = self._size + taken.rfind(b"\n") + 1
+            self._size += len(taken)
+            yield taken
+            if self._left == 0:
+                return
+
+
+def _size(path: LogPath) -> int:
     try:
         return path.stat().st_size
     except OSError:

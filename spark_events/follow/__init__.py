@@ -1,0 +1,1 @@
+"""Follow the event logs of running applications, and deliver their events once."""
