@@ -37,9 +37,10 @@ _SECONDARY = re.compile(
 
 
 class Run:
-    """One run of one query."""
+    """One run of one query.
 
     It has many attributes, because every part of the translation reads the state of a run from here.
+    """
 
     def __init__(self, query_id: str, run_id: str, name: str | None, number: int) -> None:
         self.query_id = query_id
