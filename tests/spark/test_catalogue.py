@@ -472,6 +472,8 @@ SUMMARY = {
     for who in ("driver", "executor")
     for memory in ("heap", "offheap", "python")
 }
+#: The log does not tell whether Spark writes commits asynchronously.
+COMMIT = {"spark.batch.committed"}
 #: Spark's query termination event has no timestamp.
 TERMINATED = {"observed_ts_millis"}
 #: In the event log, a job's exception contains neither frames of the calling thread nor module names.
@@ -498,6 +500,8 @@ def live_only_fields(event: dict[str, Any]) -> set[str]:
     entity, says = event["attributes"].get("spark.entity"), event["attributes"]
     if event["name"] == "ApplicationSummaryEvent":
         return SUMMARY
+    if event["name"] == "BatchCommitEvent":
+        return COMMIT
     if entity == "application" and says.get("spark.status.new") != "RUNNING":
         return END
     if entity == "query" and says.get("spark.status.new") != "RUNNING":

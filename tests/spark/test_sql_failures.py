@@ -159,11 +159,15 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     replayed = [json.loads(text) for text in done.stdout.splitlines()]
-    ids = [(event["event_id"], event["severity"], event["attributes"]["error.type"]) for event in replayed]
     live = run.named("JobFailureEvent")
-    assert ids == [(event["event_id"], event["severity"], event["attributes"]["error.type"]) for event in live]
-    for event, again in zip(live, replayed, strict=True):
-        if event["attributes"]["spark.entity"] == "sql":
+    # Spark may report the ends of a job and of its SQL execution to two listeners in two orders; the first one is WARN.
+    by_id = {event["event_id"]: event for event in replayed}
+    assert by_id.keys() == {event["event_id"] for event in live}
+    assert sorted(event["severity"] for event in replayed) == sorted(event["severity"] for event in live)
+    for event in live:
+        again = by_id[event["event_id"]]
+        assert event["attributes"]["error.type"] == again["attributes"]["error.type"]
+        if event["attributes"]["spark.entity"] == "sql" and event["severity"] == again["severity"]:
             assert event["attributes"] == again["attributes"]
             assert event["body"] == again["body"]
 
