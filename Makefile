@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar alertmanager broker browser collector junit logql connect kafka-connector yarn peers frameworks redis check lint types spelling docs imports screenshots test test-matrix demo bench changes release wheel clean
+.PHONY: help setup environments jar airflow alertmanager broker browser collector dagster junit logql connect kafka-connector operators yarn peers frameworks storages check lint types spelling docs imports screenshots test test-matrix demo bench changes release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -38,6 +38,15 @@ browser: setup ## fetch Chromium for tests/report/test_page.py, which is skipped
 collector: setup ## build the OpenTelemetry Collector for the OTLP tests that are skipped without it
 	@bash .ci/otelcol
 
+airflow: setup ## install Airflow 3 and 2 for tests/spark/test_airflow.py, which is skipped without them
+	@bash .ci/airflow
+
+dagster: setup ## install Dagster for tests/spark/test_dagster.py, which is skipped without it
+	@bash .ci/dagster
+
+operators: setup ## install the Kubeflow Spark operator's models for tests/unit/test_operators.py, which is skipped without them
+	@bash .ci/operators
+
 alertmanager: ## install Alertmanager for tests/reporters/webhook/test_alerts.py, which is skipped without it
 	@bash .ci/server prometheus-alertmanager
 
@@ -50,14 +59,17 @@ logql: setup ## fetch Grafana's parser of LogQL for tests/reporters/otlp/test_lo
 yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, which is skipped without it
 	@bash .ci/jars yarn
 
+table-formats: setup ## fetch Delta Lake and Iceberg for tests/spark/test_table_formats.py, which is skipped without them
+	@bash .ci/jars table-formats
+
 kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_broker.py, which is skipped without it
 	@bash .ci/jars kafka-connector
 
 peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` compare with, which leave them out otherwise
 	@bash .ci/jars peers
 
-redis: ## install redis-server for the tests of the shared cache, which are skipped without it
-	@bash .ci/server redis-server
+storages: setup ## install servers like those of Google and Azure for tests/unit/records/test_clouds.py, which is skipped without them
+	@bash .ci/storages
 
 frameworks: setup ## fetch Daft, Ray and Flink for the benchmark `frameworks`, which leaves them out otherwise
 	@bash .ci/frameworks
@@ -72,7 +84,7 @@ check: lint types spelling docs imports ## run lint, types, spelling, the docume
 imports: setup ## collect all tests, check the import rules and the sizes of classes
 	@mkdir -p build
 	$(call in,.venv) -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
-	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py tests/unit/test_class_sizes.py tests/unit/test_shim_structure.py
+	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py tests/unit/test_module_names.py tests/unit/test_glossary_words.py tests/unit/test_class_sizes.py tests/unit/test_shim_structure.py
 
 lint: setup ## run ruff: lint and format check
 	$(call in,.venv) -m ruff check .

@@ -15,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from benchmarks.adaptive import tokens
+
 
 class _Service:
     def __init__(self) -> None:
@@ -30,6 +32,9 @@ class _Service:
         self.statuses: collections.Counter[int] = collections.Counter()
         self.rows: set[str] = set()
         self.recent: collections.deque[float] = collections.deque()
+        #: Tokens of the bucket and time of its last refill; amount used in the current period, and its number.
+        self.bucket, self.filled = float(case.get("burst", 0)), 0.0
+        self.used, self.current = 0.0, 0
 
     def at(self, name: str, now: float, default: float) -> float:
         steps = self.case.get(name, default)
@@ -43,6 +48,12 @@ class _Service:
 
     def is_over_rate(self, now: float) -> bool:
         rate = self.at("rate", now, 0)
+        if burst := self.case.get("burst"):
+            self.bucket, self.filled = min(burst, self.bucket + (now - self.filled) * rate), now
+            if self.bucket < 1:
+                return True
+            self.bucket -= 1
+            return False
         while self.recent and self.recent[0] <= now - 1:
             self.recent.popleft()
         if not rate:
@@ -50,6 +61,18 @@ class _Service:
         if len(self.recent) >= rate:
             return True
         self.recent.append(now)
+        return False
+
+    def is_over_quota(self, now: float, name: str) -> bool:
+        """Return whether the call exceeds the quota of the current period."""
+        if "quota" not in self.case:
+            return False
+        if (current := int(now / self.case["period"])) != self.current:
+            self.used, self.current = 0.0, current
+        amount = tokens(int(name)) if self.case.get("tokens") else 1.0
+        if self.used + amount > self.case["quota"]:
+            return True
+        self.used += amount
         return False
 
     async def call(self, request: web.Request) -> web.Response:
@@ -65,10 +88,14 @@ class _Service:
         try:
             crowd = self.crowd(now)
             rejects = self.case.get("rejects")
-            if self.is_over_rate(now) or (rejects and crowd > 1):
+            name = request.match_info["name"]
+            if self.is_over_rate(now) or self.is_over_quota(now, name) or (rejects and crowd > 1):
                 status = 503 if rejects else 429
-                if "retry_after" in self.case:
-                    headers["Retry-After"] = str(self.case["retry_after"])
+                asked = self.case.get("retry_after")
+                if asked == "reset":
+                    asked = (self.current + 1) * self.case["period"] - now
+                if asked is not None:
+                    headers["Retry-After"] = str(asked)
             else:
                 seconds = self.at("latency", now, 0.03) * (1 if crowd <= 1 or rejects else crowd**2)
                 share, factor = self.case.get("tail", (0, 1))

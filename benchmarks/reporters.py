@@ -1,6 +1,6 @@
 """Compare the cost of an event in the file and otlp reporters with the bare client library, on one core.
 
-The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
+The benchmark calls each reporter as its thread does, with batches of 512 events of typical size, in a process
 that is pinned to one core. Baselines:
 
 - ``otlp``: OpenTelemetry's exporter with SDK log records that are built in advance;
@@ -30,7 +30,7 @@ from benchmarks._sinks import COLLECTOR, collector, sink
 from spark_events import Event, EventBuilder, Reporter
 from spark_events.event import encode_event
 from spark_events.reporters.file import FileConfig, FileReporter
-from spark_events.reporters.otlp.reporter import OtlpReporter
+from spark_events.reporters.otlp.otlp_reporter import OtlpReporter
 from spark_events.reporters.otlp.target import OtlpConfig
 
 _BATCH = 512
@@ -107,7 +107,7 @@ def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[],
 
 @contextmanager
 def delivering(reporter: Reporter, batch: Sequence[Event]) -> Iterator[Deliver]:
-    """Open a reporter on its own event loop, as its worker thread does."""
+    """Open a reporter on its own event loop, as its thread does."""
     loop = asyncio.new_event_loop()
 
     async def call(method: Callable[[], Any]) -> None:

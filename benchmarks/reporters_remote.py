@@ -99,9 +99,9 @@ def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]],
 
 def _database(name: str, url: str, bare: Send) -> None:
     from spark_events.config import Secret
-    from spark_events.reporters.database.config import DatabaseConfig
-    from spark_events.reporters.database.reporter import DatabaseReporter
-    from spark_events.reporters.database.rows import row_of
+    from spark_events.reporters.database.database_config import DatabaseConfig
+    from spark_events.reporters.database.database_reporter import DatabaseReporter
+    from spark_events.reporters.database.event_rows import row_of
 
     reporter = DatabaseReporter(DatabaseConfig(Secret(url)))
     reporter.open()
@@ -110,7 +110,7 @@ def _database(name: str, url: str, bare: Send) -> None:
 
 
 def _insert(mark: str, end: str = "") -> str:
-    from spark_events.reporters.database.rows import row_of
+    from spark_events.reporters.database.event_rows import row_of
 
     columns = list(row_of(_TEMPLATE))
     return f"INSERT INTO spark_events ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))}) {end}"
@@ -169,8 +169,8 @@ def _webhook(loop: asyncio.AbstractEventLoop) -> None:
     import httpx
 
     from spark_events.config import Secret
-    from spark_events.reporters.webhook.config import WebhookConfig
-    from spark_events.reporters.webhook.reporter import WebhookReporter
+    from spark_events.reporters.webhook.webhook_config import WebhookConfig
+    from spark_events.reporters.webhook.webhook_reporter import WebhookReporter
 
     async def post(body: bytes) -> None:
         (await client.post(url, content=body)).raise_for_status()
@@ -203,8 +203,8 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
     from confluent_kafka import Producer
     from reporters.peers.kafka import Kafka
 
-    from spark_events.reporters.kafka.config import KafkaConfig
-    from spark_events.reporters.kafka.reporter import KafkaReporter
+    from spark_events.reporters.kafka.kafka_config import KafkaConfig
+    from spark_events.reporters.kafka.kafka_reporter import KafkaReporter
 
     broker = Kafka()
     try:
@@ -230,7 +230,7 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
             bare,
             lambda events: [encode_event(event) for event in events],
         )
-        loop.run_until_complete(reporter.close())
+        loop.run_until_complete(reporter.release())
     finally:
         broker.remove()
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_events import Event, EventBuilder
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.entries import Entry, priority_of
-from spark_events.dispatch.spool.database import SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.spool_database import SpoolDatabase
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import encode_event
 from spark_events.reporters.reporter import Reporter

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 _FIXTURE = Path(__file__).parents[1] / "tests/unit/records/fixtures/foreachbatch-4.3.jsonl"

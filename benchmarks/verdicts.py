@@ -7,15 +7,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from failure_corpus import figures, reports, table
+from failure_corpus import figures, first_verdicts, reports, table, verdicts
 
 __all__ = ["run"]
 
 
 def run() -> None:
-    """Print both tables; the second one is published in docs/events.md."""
+    """Print both tables; the first one is published in docs/events/verdicts.md."""
     found = list(reports())
-    for is_second, title in ((False, "first half, for which rules are written"), (True, "second half")):
-        chosen = [one for one in found if one.is_second == is_second]
-        projects = {one.project for one in chosen}
-        print(f"{title}: {len(chosen)} failures of {len(projects)} projects\n\n{table(figures(chosen))}\n")
+    blind = [one for one in found if one.is_blind]
+    development = [one for one in found if not one.is_blind]
+    _print("blind half: at first, and now", len(blind), len({one.project for one in blind}))
+    print(table(first=figures(blind, first_verdicts()), now=figures(blind, verdicts(blind))))
+    _print("development half", len(development), len({one.project for one in development}))
+    print(table(now=figures(development, verdicts(development))))
+
+
+def _print(title: str, failures: int, projects: int) -> None:
+    print(f"\n{title}: {failures} failures of {projects} projects\n")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Run three real spark-submit jobs whose code does not mention spark-events, and display their events.
 
-Usage: run_demo.py [--dir DIR]. Requirements: the packages spark-events and pyspark in this Python's environment, and
-Java for Spark. The exit code is 1 if an expected event is missing.
+Usage: run_demo.py [--dir DIR] [--logs]. With --logs, the jobs run without spark-events, and a report is made from their
+event logs. Requirements: the packages spark-events and pyspark in this Python's environment, and Java for Spark. The
+exit code is 1 if an expected event is missing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -53,11 +55,14 @@ class Result(NamedTuple):
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run three Spark jobs and show their events.")
     parser.add_argument("--dir", type=Path, help="output folder (default: a new temporary directory)")
+    parser.add_argument(
+        "--logs", action="store_true", help="run the jobs without spark-events, and report on their event logs"
+    )
     chosen = parser.parse_args()
     spark_home = find_spark()
     base = prepare(chosen.dir)
     events_file = base / "events.jsonl"
-    settings = write_configuration(base, events_file)
+    settings = write_configuration(base, event_log_lines(base) if chosen.logs else live_lines(events_file))
     write_input(base)
 
     print("The complete configuration (conf/spark-defaults.conf):\n")
@@ -67,6 +72,9 @@ def main() -> int:
     results = [run(job, base, spark_home, number) for number, job in enumerate(JOBS, start=1)]
     problems = [problem for result in results for problem in judge_exit(result)]
 
+    if chosen.logs:
+        problems += report_on_logs(base)
+        return conclude(problems, "The report on the event logs is as expected: `payments` failed, with its cause.")
     if events_file.exists():
         print("\nThe events, as `spark-events tail` shows them:\n")
         problems += show(events_file)
@@ -77,12 +85,38 @@ def main() -> int:
     if remarks := [f"{result.log}: {line}" for result in results for line in complaints(result.log)]:
         print("\nWarnings and errors of spark-events:")
         print("\n".join(f"  {remark}" for remark in remarks))
+    return conclude(problems, "All events are as expected: `payments` fails on purpose, and its events name the cause.")
+
+
+def conclude(problems: list[str], success: str) -> int:
     if problems:
         print("\nDifferences from the expected result:")
         print("\n".join(f"  - {problem}" for problem in problems))
         return 1
-    print("\nAll events are as expected: `payments` fails on purpose, and its events name the cause.")
+    print(f"\n{success}")
     return 0
+
+
+def report_on_logs(base: Path) -> list[str]:
+    """Print the report on the jobs' event logs. Return the differences from the expected report."""
+    from spark_events.cli import main as spark_events
+
+    logs = base / "event-logs"
+    print(f"\nNo job knows of spark-events. The report on their event logs: spark-events report {logs}\n", flush=True)
+    output = io.StringIO()
+    codes = [spark_events(["report", str(logs)])]
+    with contextlib.redirect_stdout(output):
+        codes.append(spark_events(["report", str(logs), "--json"]))
+    if any(codes):
+        return [f"`spark-events report {logs}` ended with exit codes {codes}"]
+    report = json.loads(output.getvalue())
+    problems = []
+    if (names := sorted(one["name"] for one in report["applications"])) != sorted(job.name for job in JOBS):
+        problems.append(f"the report has the applications {names}")
+    causes = [group["cause"] for group in report["failures"]]
+    if not any("payment 1003 has no currency" in cause for cause in causes):
+        problems.append(f"the causes of failures are {causes}")
+    return problems
 
 
 def find_spark() -> Path:
@@ -111,8 +145,15 @@ def prepare(wanted: Path | None) -> Path:
     return base
 
 
-def write_configuration(base: Path, events_file: Path) -> list[str]:
-    """Write a configuration directory like that of a cluster. Return the lines that configure spark-events."""
+def event_log_lines(base: Path) -> list[str]:
+    """Return the lines that most clusters already have, and create the folder of the event logs."""
+    folder = base / "event-logs"
+    folder.mkdir()
+    return ["spark.eventLog.enabled          true", f"spark.eventLog.dir              {folder.as_uri()}"]
+
+
+def live_lines(events_file: Path) -> list[str]:
+    """Return the lines that configure spark-events."""
     from spark_events.cli import conf
     from spark_events.errors import SparkEventsError
 
@@ -120,7 +161,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         switched_on = conf.lines()
     except SparkEventsError as error:
         sys.exit(f"demo: {error}")
-    settings = [
+    return [
         *switched_on,
         "spark.events.dispatcher.type          async-queued",
         "spark.events.reporters                audit, console",
@@ -128,6 +169,10 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         f"spark.events.reporter.audit.path      {events_file}",
         "spark.events.reporter.console.type    log",
     ]
+
+
+def write_configuration(base: Path, settings: list[str]) -> list[str]:
+    """Write a configuration directory like that of a cluster. Return the settings."""
     small = [
         "spark.master                    local[2]",
         "spark.ui.enabled                false",

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
         Budget,
         Buffer,
         Cache,
-        CacheStore,
         CircuitBreaker,
         Context,
         Key,
         Limits,
         OnFailure,
         Rate,
-        RedisCache,
         Replay,
         Retry,
         enrich,
@@ -44,8 +42,9 @@ if TYPE_CHECKING:
         WaitTimeoutError,
     )
     from spark_events.event import Event, EventBuilder, Severity, decode_event
+    from spark_events.fleet.replay_all import replay_all
     from spark_events.reporters.file.reading import read
-    from spark_events.reporters.memory import MemoryReporter
+    from spark_events.reporters.memory_reporter import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
     from spark_events.stream.configure import configure, jar_path, spark_conf
     from spark_events.stream.event_stream import EventStream
@@ -57,7 +56,6 @@ __all__ = [
     "Budget",
     "Buffer",
     "Cache",
-    "CacheStore",
     "CircuitBreaker",
     "ConfigError",
     "Context",
@@ -75,7 +73,6 @@ __all__ = [
     "OnFailure",
     "PermanentError",
     "Rate",
-    "RedisCache",
     "Replay",
     "Reporter",
     "ReporterFactory",
@@ -95,6 +92,7 @@ __all__ = [
     "enrich_batch",
     "jar_path",
     "read",
+    "replay_all",
     "spark_conf",
     "start",
 ]
@@ -103,7 +101,8 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("Event", "EventBuilder", "Severity", "decode_event"), "spark_events.event"),
     "read": "spark_events.reporters.file.reading",
-    "MemoryReporter": "spark_events.reporters.memory",
+    "replay_all": "spark_events.fleet.replay_all",
+    "MemoryReporter": "spark_events.reporters.memory_reporter",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
     "EventStream": "spark_events.stream.event_stream",
     "add_event": "spark_events.stream.shim",

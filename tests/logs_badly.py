@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 
 from spark_events import Event
-from spark_events.reporters.file.reporter import FileReporter
+from spark_events.reporters.file.file_reporter import FileReporter
 
 # As some programs do, disable existing loggers on import and remove the handlers of the root logger.
 logging.config.dictConfig({"version": 1, "root": {"level": "WARNING", "handlers": []}})

@@ -18,6 +18,8 @@ SPARK_FOLDERS = ("spark", "faults")
 #: Slowest test files, slowest first.
 LONG_FILES = (
     "spark/test_enrich_cluster.py",
+    "spark/test_run.py",
+    "spark/test_airflow.py",
     "spark/test_yarn_endings.py",
     "spark/test_containers.py",
     "spark/test_guarantees.py",

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import random
-import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from enrich_engine import chunks_of, definition
+from virtual_engine import Mailbox, in_thread, virtual_process
 from virtual_time import run
 
 from spark_events.enrichment.driver.rate import limits_of
-from spark_events.enrichment.engine.assembly import assemble
-from spark_events.enrichment.engine.buffer import RowBuffer
-from spark_events.enrichment.engine.calls import Context, RowBatch
+from spark_events.enrichment.engine.calls import Chunk
+from spark_events.enrichment.engine.context import Context
+from spark_events.enrichment.engine.engine import Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
-from spark_events.enrichment.engine.keys import HotKeys
-from spark_events.enrichment.engine.ledger import Ledger, leased
-from spark_events.enrichment.engine.pool import Pool
-from spark_events.enrichment.engine.process import LruCache
-from spark_events.enrichment.engine.run import Signals
-from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.engine.job_state import JobState, Send, TaskState
+from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
+from spark_events.enrichment.engine.run import Definition
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["Outcome", "RejectedError", "Service", "State", "outcome"]
+__all__ = ["Outcome", "RejectedError", "Service", "outcome"]
 
 
 class RejectedError(Exception):
@@ -64,7 +59,8 @@ class Service:
         tail: share and factor of slow calls.
         rate: allowed calls per second, by time; None: no limit. Further calls get 429.
         period: seconds of the windows in which calls are counted for ``rate``; 0: a token bucket.
-        retry_after: seconds in the header ``Retry-After``; None: no header.
+        burst: capacity of the token bucket; None: the calls of one second.
+        retry_after: seconds in the header ``Retry-After``; None: no header; "reset": until the next window.
         reports: when :meth:`reporting` reads the remaining calls for its headers: "arrival" or "answer" of the call.
         neighbours: calls in flight from other clients, by time.
         flaky: share of calls that are rejected at random.
@@ -81,7 +77,8 @@ class Service:
     tail: tuple[float, float] = (0.0, 1.0)
     rate: Steps | None = None
     period: float = 0.0
-    retry_after: float | None = None
+    burst: float | None = None
+    retry_after: float | Literal["reset"] | None = None
     reports: str = "arrival"
     neighbours: Steps = ((0, 0),)
     flaky: float = 0.0
@@ -116,17 +113,24 @@ class Service:
         if self.rate is None:
             return False
         rate = at(self.rate, now)
+        burst = rate * (self.period or 1) if self.burst is None else self.burst
         if self._tokens < 0:
-            self._tokens, self._filled = rate, now
+            self._tokens, self._filled = burst, now
         if self.period:
             if int(now / self.period) > int(self._filled / self.period):
                 self._tokens, self._filled = rate * self.period, now
         else:
-            self._tokens, self._filled = min(rate, self._tokens + (now - self._filled) * rate), now
+            self._tokens, self._filled = min(burst, self._tokens + (now - self._filled) * rate), now
         if self._tokens < 1:
             return True
         self._tokens -= 1
         return False
+
+    def _asked(self, now: float) -> float | None:
+        """Return the value of ``Retry-After``."""
+        if self.retry_after != "reset":
+            return self.retry_after
+        return (int(now / self.period) + 1) * self.period - now
 
     def _serve(self, now: float) -> None:
         """Start waiting calls while the service has capacity."""
@@ -160,7 +164,7 @@ class Service:
         if is_limited or self._exceeds_quota(now, self.tokens(row)):
             self.rejections += 1
             await asyncio.sleep(0.002)
-            raise RejectedError(429, self.retry_after)
+            raise RejectedError(429, self._asked(now))
         if self.random.random() < self.flaky:
             await asyncio.sleep(0.002)
             raise RejectedError(503)
@@ -174,7 +178,7 @@ class Service:
             crowd = (self.in_flight + others) / capacity
             if crowd > 1 and self.beyond == "reject":
                 await asyncio.sleep(0.002)
-                raise RejectedError(503, self.retry_after)
+                raise RejectedError(503, self._asked(now))
             if self.beyond == "smooth":
                 seconds *= 1 + crowd
             if crowd > 1 and self.beyond == "slower":
@@ -215,13 +219,8 @@ class Outcome:
     limited: Mapping[str, float] = dataclasses.field(compare=False)
 
 
-class State:
-    """The part of a worker process that the pool needs."""
-
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory
-        for name in ("windows", "allowed", "quotas", "gates", "breakers", "rates", "caches", "ledgers"):
-            setattr(self, name, LruCache())
+#: Seconds that a message between a worker process and the driver takes.
+MESSAGE_SECONDS = 0.001
 
 
 def outcome(
@@ -229,7 +228,7 @@ def outcome(
     rows: int,
     *,
     processes: int = 1,
-    one_executor: bool = False,
+    shares: bool = False,
     idle_processes: int = 0,
     seconds: float = 3600,
     reporting: bool = False,
@@ -237,15 +236,14 @@ def outcome(
 ) -> Outcome:
     """Simulate worker processes that call a service for a number of rows or seconds.
 
-    Each process belongs to its own executor. If ``one_executor``, all belong to one executor and share a window. One
-    ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the processes. ``idle_processes`` are further
-    processes without rows. With ``reporting``, the calls pass the headers of their answers to the engine.
+    If ``shares``, the processes share the window and the allowed rate of the job, as if they were connected to the
+    driver; otherwise each has its own. One ledger leases ``rate_limit``, ``budget`` and ``max_in_flight_job`` to the
+    processes. ``idle_processes`` are further processes without rows. With ``reporting``, the calls pass the headers of
+    their answers to the engine.
     """
     random.seed(service.seed)
     fn = service.reporting if reporting else service.call
-    with tempfile.TemporaryDirectory() as directory:
-        executor_directory = Path(directory) if one_executor else None
-        return run(_simulate(service, fn, rows, processes, idle_processes, executor_directory, seconds, plan))[0]
+    return run(_simulate(service, fn, rows, processes, idle_processes, shares, seconds, plan))[0]
 
 
 async def _simulate(
@@ -254,65 +252,98 @@ async def _simulate(
     rows: int,
     processes: int,
     idle_processes: int,
-    executor_directory: Path | None,
+    shares: bool,
     seconds: float,
     plan: dict[str, Any],
 ) -> Outcome:
     loop = asyncio.get_running_loop()
-    batches: list[RowBatch] = []
-    working: dict[Pool, RowBatch] = {}
-    idle: list[Pool] = []
-    stopping: list[asyncio.Task[None]] = []
-    limited: Counter[str] = Counter()
-    counted: list[EngineCounts] = []
-    over = asyncio.Event()
-    limits = limits_of(Plan(fn, **plan))
-    same = definition()
+    made = Plan(fn, tasks=processes, **plan)
+    limits, same = limits_of(made), definition()
     ledger = Ledger(limits, loop.time)
-    sharing: list[asyncio.Task[None]] = []
-
-    def fail(error: BaseException) -> None:
-        raise AssertionError("the engine failed") from error
-
-    def look() -> None:
-        for pool, batch in list(working.items()):
-            if not batch.left:
-                del working[pool]
-                stopping.append(loop.create_task(pool.stop()))
-        if not working:
-            over.set()
-
-    for number in range(processes + idle_processes):
-        made = Plan(fn, executors=processes if executor_directory is None else 1, **plan)
-        counts = EngineCounts()
-        counted.append(counts)
-        signals = Signals(0, lambda: None, lambda: None, fail)
-        state: Any = State(executor_directory)
-        share = JobShare(limits, made.budget, loop.time) if limits else None
-        if share is not None:
-            sharing.append(loop.create_task(share.run(functools.partial(leased, ledger, number))))
-        args = (made, same, state, None, None, 0.0, counts, HotKeys(20), signals, None, loop.time, share)
-        pool: Pool = assemble(*args)
-        if number >= processes:
-            pool.start()
-            idle.append(pool)
-            continue
-        (chunk,) = chunks_of(range(rows // processes), rows)
-        batch = RowBatch(chunk, 0.0, RowBuffer(rows, 1 << 40, rows, look))
-        batches.append(batch)
-        working[pool] = batch
-        pool.start()
-        pool.admit(batch)
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(over.wait(), seconds)
+    is_fixed = made.window.min == made.window.max
+    state = JobState(None if is_fixed else made.window, loop.time) if shares else None
+    workers = [
+        _Worker(made, same, limits, functools.partial(leased, ledger, number), state)
+        for number in range(processes + idle_processes)
+    ]
+    working, idle = workers[:processes], workers[processes:]
+    runs = [asyncio.ensure_future(in_thread(one.wait_for_rows)) for one in idle]
+    runs += [asyncio.ensure_future(in_thread(functools.partial(one.call, rows // processes))) for one in working]
+    await asyncio.wait(runs[idle_processes:], timeout=seconds)
     took = loop.time()
-    answers = [answer for batch in batches for answer in batch.answers]
+    for run_ in runs:
+        if run_.done():
+            run_.result()
+    answers = [answer for one in working for answer in one.answers_so_far()]
+    for one in workers:
+        one.stop()
+    await asyncio.gather(*runs, *(one.sharing for one in workers if one.sharing), return_exceptions=True)
     failed = [answer for answer in answers if isinstance(answer, RowFailure)]
     done = sum(isinstance(answer, int) for answer in answers)
-    await asyncio.gather(*stopping, *(pool.stop() for pool in (*working, *idle)))
-    for task in sharing:
-        task.cancel()
-    await asyncio.gather(*sharing, return_exceptions=True)
-    for counts in counted:
-        limited.update(counts.limited)
+    limited: Counter[str] = Counter()
+    for one in workers:
+        limited.update(one.engine.statistics()["limited"])
     return Outcome(done / took, service.calls / max(1, done), len(failed), limited)
+
+
+class _Worker:
+    """A worker process with one task."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        made: Definition,
+        limits: JobLimits,
+        lease: Callable[[Ask], Awaitable[Lease]],
+        job: JobState | None,
+    ) -> None:
+        share = self.sharing = shared = None
+        process = virtual_process()
+        if limits:
+            share = JobShare(limits, plan.budget, process.clock)
+            self.sharing = asyncio.ensure_future(share.run(lease))
+        if job is not None:
+            bounds = None if job.window is None else plan.task_window
+            shared = TaskState(bounds, process.clock)
+            receive = self._later(shared.receive)
+            shared.connect(self._later(lambda part, report: job.report(self, part, report, receive)))
+        self.engine = Engine(plan, made, share=share, shared=shared, process=process)
+        self._job = job
+        self._input = Mailbox()
+        self._answers: list[Any] = []
+
+    def call(self, rows: int) -> None:
+        """Make the calls for a number of rows."""
+        for _, answers in self.engine.run(chunks_of(range(rows), rows)):
+            self._answers += answers
+        if self._job is not None:
+            # The connection to the driver ends with the task.
+            self._job.leave(self)
+
+    @staticmethod
+    def _later(deliver: Send) -> Send:
+        """Return a function that delivers messages after the time that a message takes."""
+        loop = asyncio.get_running_loop()
+
+        def send(part: str, body: Sequence[Any]) -> None:
+            loop.call_later(MESSAGE_SECONDS, deliver, part, body)
+
+        return send
+
+    def wait_for_rows(self) -> None:
+        """Run without rows until :meth:`stop`."""
+
+        def no_chunks() -> Iterator[Chunk]:
+            self._input.get()
+            yield from ()
+
+        list(self.engine.run(no_chunks()))
+
+    def answers_so_far(self) -> list[Any]:
+        return self._answers + [answer for _, answers in self.engine.unfinished() for answer in answers]
+
+    def stop(self) -> None:
+        self.engine.cancel()
+        self._input.put(None)
+        if self.sharing is not None:
+            self.sharing.cancel()

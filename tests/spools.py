@@ -15,8 +15,8 @@ from fakes import PATIENCE, event, eventually, numbers
 from spark_events import Severity
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Counts
-from spark_events.dispatch.spool.database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.spool_database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 
 FULL = sqlite3.OperationalError("database or disk is full")
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Owner:
-    """Spool with its writer thread. The methods act as the reporter's worker and as the driver."""
+    """Spool with its writer thread. The methods act as the reporter's thread and as the driver."""
 
     def __init__(
         self,

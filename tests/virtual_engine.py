@@ -1,53 +1,159 @@
-"""Run the enrichment's pool in virtual time: no thread, no waiting, and exact durations."""
+"""Run the real engine in virtual time: no waiting, and exact durations.
+
+An engine's caller runs in its own thread, as in Spark. Only one thread runs at a time: while a caller runs, the loop
+stands still, until the caller waits for the loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import queue
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from enrich_engine import chunks_of, definition, rows_of
-from simulated_service import State
 from virtual_time import run
 
-from spark_events.enrichment.engine.assembly import Definition, assemble
-from spark_events.enrichment.engine.buffer import RowBuffer
-from spark_events.enrichment.engine.calls import Chunk, RowBatch
+from spark_events.enrichment.engine.calls import Chunk
+from spark_events.enrichment.engine.engine import Engine
 from spark_events.enrichment.engine.job_share import JobShare
-from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.ledger import JobLimits, Ledger, leased
-from spark_events.enrichment.engine.order import Ordered, Unordered
-from spark_events.enrichment.engine.pool import Pool
-from spark_events.enrichment.engine.run import Signals
-from spark_events.enrichment.engine.statistics import EngineCounts, counted
+from spark_events.enrichment.engine.loop import BackgroundLoop
+from spark_events.enrichment.engine.process import Process
+from spark_events.enrichment.engine.run import Definition
+from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.plan import Plan
 
-__all__ = ["VirtualRun", "virtual_now"]
+__all__ = ["Mailbox", "VirtualRun", "in_thread", "virtual_now", "virtual_process"]
 
 _MOST_SECONDS = 100_000.0
+_thread = threading.local()
 
 
 def virtual_now() -> float:
-    """Return the time of the running loop in seconds."""
-    return asyncio.get_running_loop().time()
+    """Return the time of the running loop in seconds; also in a thread of :func:`in_thread`."""
+    caller: _Caller | None = getattr(_thread, "caller", None)
+    return asyncio.get_running_loop().time() if caller is None else caller.loop.time()
+
+
+class _Caller:
+    """A thread that runs only while the loop waits for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
+        self.loop = loop
+        self.over: asyncio.Future[Any] = loop.create_future()
+        self._work = work
+        self._go, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._waits.acquire()
+
+    def pause(self) -> None:
+        """Let the loop run until :meth:`resume`; called by the thread."""
+        self._waits.release()
+        self._go.acquire()
+
+    def resume(self) -> None:
+        """Let the thread run until it waits again; called by the loop."""
+        self._go.release()
+        self._waits.acquire()
+
+    def _run(self) -> None:
+        _thread.caller = self
+        end: Callable[[], None]
+        try:
+            end = functools.partial(self.over.set_result, self._work())
+        except BaseException as error:
+            end = functools.partial(self.over.set_exception, error)
+        self.loop.call_soon(end)
+        self._waits.release()
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Run a function in a thread that may wait for a :class:`Mailbox`, and return its result."""
+    caller = _Caller(asyncio.get_running_loop(), work)
+    caller.start()
+    return await asyncio.wait_for(caller.over, _MOST_SECONDS)
+
+
+class Mailbox(queue.SimpleQueue[Any]):
+    """Queue in which a thread of :func:`in_thread` waits for messages from the loop."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Any] = deque()
+        self._waiting: _Caller | None = None
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        self._messages.append(item)
+        self._wake()
+
+    def _wake(self) -> None:
+        if (caller := self._waiting) is not None:
+            self._waiting = None
+            caller.loop.call_soon(caller.resume)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if not self._messages:
+            self._waiting = caller = _thread.caller
+            timer = None if timeout is None else caller.loop.call_later(timeout, self._wake)
+            caller.pause()
+            if timer is not None:
+                timer.cancel()
+        if not self._messages:
+            raise queue.Empty
+        return self._messages.popleft()
+
+    def empty(self) -> bool:
+        return not self._messages
+
+
+class _VirtualBackground(BackgroundLoop):
+    """The running loop, in place of a loop in its own thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self.kind = loop, "virtual"
+
+    def mailbox(self) -> queue.SimpleQueue[Any]:
+        return Mailbox()
+
+
+class _NoWatch(Watch):
+    """No watch, because no call takes virtual time without the loop."""
+
+    def add(self, report: Any, warn: Any) -> None:
+        return None
+
+    def remove(self, report: Any) -> None:
+        return None
+
+
+def virtual_process() -> Process:
+    """Return the state of a new worker process on the running loop."""
+    loop = asyncio.get_running_loop()
+    background = _VirtualBackground(loop)
+    return Process(background, _NoWatch(background), loop.time)
 
 
 class VirtualRun:
-    """One run of the pool with a user's function, like :class:`enrich_engine.Run`, but in virtual time.
+    """One run of the engine with a user's function, like :class:`enrich_engine.Run`, but in virtual time.
 
     Args:
         fn: the user's function.
         made: result of :func:`definition`; default: a new definition.
         rate: attempts per second; None: no limit.
         job: limits that a ledger in this process leases to the run, as for a task without leases; None: no limits.
-        state: state of the worker process, to share it between runs; default: a new state.
+        process: the worker process, to share its state between runs; default: a new process.
         plan: arguments of the plan.
 
     Attributes:
         pairs: rows with their answers, in the order in which they were returned.
         times: time of each pair.
-        most_rows: the largest number of rows in the buffer.
         seconds: duration of the run.
     """
 
@@ -58,20 +164,19 @@ class VirtualRun:
         made: Definition | None = None,
         rate: float | None = None,
         job: JobLimits | None = None,
-        state: State | None = None,
+        process: Process | None = None,
         **plan: Any,
     ) -> None:
         self._plan = Plan(fn, **plan)
         self._made = made or definition()
         self._rate = rate
         self._job = job
-        self._state: Any = state or State()
-        self._counts = EngineCounts()
-        self._hot = HotKeys(self._plan.window.initial)
+        self._process = process
         self.pairs: list[tuple[Any, Any]] = []
         self.times: list[float] = []
-        self.most_rows = 0
         self.seconds = 0.0
+        #: Counters.
+        self.numbers: dict[str, Any] = {}
 
     def of(self, chunks: Iterator[Chunk] | Sequence[Any]) -> list[Any]:
         """Return the answers for chunks or rows, in the order in which they were returned."""
@@ -85,86 +190,28 @@ class VirtualRun:
         return answers
 
     async def answers(self, chunks: Iterator[Chunk] | Sequence[Any]) -> list[Any]:
-        """Like :meth:`of`, on a running virtual loop, so that several runs can share its time and a state."""
-        began = virtual_now()
-        caller = _Caller(self, chunks_of(chunks) if isinstance(chunks, Sequence) else chunks)
-        caller.pool.start()
-        caller.go()
+        """Like :meth:`of`, on a running virtual loop, so that several runs can share its time and a process."""
+        process, began, sharing = self._process or virtual_process(), virtual_now(), None
+        share = None
+        if self._job is not None:
+            share = JobShare(self._job, self._plan.budget, process.clock)
+            lease = functools.partial(leased, Ledger(self._job, process.clock), 0)
+            sharing = asyncio.ensure_future(share.run(lease))
+        engine = Engine(self._plan, self._made, self._rate, share=share, process=process)
+        given = chunks_of(chunks) if isinstance(chunks, Sequence) else chunks
+
+        def consume() -> None:
+            for part, answers in engine.run(given):
+                self.pairs += zip(rows_of(part), answers, strict=True)
+                self.times += [process.clock()] * len(answers)
+
         try:
-            await asyncio.wait_for(caller.over.wait(), _MOST_SECONDS)
+            await in_thread(consume)
         finally:
             self.seconds = virtual_now() - began
-            await caller.pool.stop()
-            if caller.sharing is not None:
-                caller.sharing.cancel()
-        self.most_rows = caller.buffer.most_rows
+            self.numbers = engine.statistics()
+            if sharing is not None:
+                sharing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await sharing
         return [answer for _, answer in self.pairs]
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """Return the counters."""
-        return counted(self._counts, self._hot.hot())
-
-
-class _Caller:
-    """The part of :meth:`.Engine.run` that pulls chunks and returns rows, without a thread."""
-
-    def __init__(self, owner: VirtualRun, chunks: Iterator[Chunk]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._owner = owner
-        self._plan = plan = owner._plan
-        self._chunks = chunks
-        self._more = True
-        self.over = asyncio.Event()
-        self.buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, plan.window.initial, self._news)
-        self._held = (Ordered if plan.ordered else Unordered)(self.buffer)
-        signals = Signals(plan.window.max, self._news, lambda: None, self._fail)
-        share = self.sharing = None
-        if owner._job is not None:
-            share = JobShare(owner._job, plan.budget, self._loop.time)
-            ledger = Ledger(owner._job, self._loop.time)
-            self.sharing = self._loop.create_task(share.run(functools.partial(leased, ledger, 0)))
-        self.pool: Pool = assemble(
-            plan,
-            owner._made,
-            owner._state,
-            None,
-            owner._rate,
-            self._loop.time(),
-            owner._counts,
-            owner._hot,
-            signals,
-            None,
-            self._loop.time,
-            share,
-        )
-
-    def _fail(self, error: BaseException) -> None:
-        raise AssertionError("the engine failed") from error
-
-    def _news(self) -> None:
-        self._loop.call_soon(self.go)
-
-    def go(self) -> None:
-        """Pull chunks and take rows as long as possible."""
-        while self._more or self._held.batches:
-            if self._more and self.buffer.has_room and self.pool.feed.waiting <= self._plan.window.max:
-                chunk = next(self._chunks, None)
-                if chunk is None:
-                    self._more = False
-                    self.pool.flush()
-                    continue
-                batch = RowBatch(chunk, self._loop.time(), self.buffer)
-                self._held.batches.append(batch)
-                self._owner._counts.rows += len(batch.rows)
-                self.buffer.take_in(len(batch.rows), chunk.size)
-                self.pool.admit(batch)
-            elif (answered := self._held.pop()) is not None:
-                part, answers = answered
-                self._owner.pairs += zip(rows_of(part), answers, strict=True)
-                self._owner.times += [self._loop.time()] * len(answers)
-            else:
-                if self._more and self.buffer.is_full:
-                    self.pool.flush()
-                return
-        self.over.set()

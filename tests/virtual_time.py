@@ -33,6 +33,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        """Like ``call_soon``: other threads run only while the loop waits for them, see :mod:`virtual_engine`."""
+        return self.call_soon(callback, *args, context=context)
+
 
 def run(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
     """Run a coroutine, and return its result and its virtual duration in seconds."""

@@ -36,7 +36,29 @@ _PICTURES = {
     "cli.md": "check.png",
 }
 #: Width and font size of diagrams with up to 120 columns.
-_STYLE = ".md-grid { max-width: 76rem } .md-typeset pre { font-size: 0.65rem }"
+# The theme's own colours have too little contrast, and its links are told from the text by their colour alone.
+_STYLE = """
+.md-grid { max-width: 76rem }
+.md-typeset pre { font-size: 0.65rem }
+.md-tabs__link { opacity: 1 }
+.md-typeset a:not(.headerlink) { text-decoration: underline }
+.md-copyright, .md-copyright a { color: #c8ccd4 }
+[data-md-color-scheme="default"] {
+  --md-code-hl-operator-color: #555; --md-code-hl-punctuation-color: #555; --md-code-hl-comment-color: #555;
+  --md-code-hl-variable-color: #555;
+}
+[data-md-color-scheme="slate"][data-md-color-primary] {
+  --md-typeset-a-color: #8fb0f0; --md-code-hl-number-color: #f28b80; --md-code-hl-constant-color: #b3a6f2;
+}
+"""
+# The theme gives the buttons of each code block a region without a name, when the block is shown.
+_SCRIPT = """
+new MutationObserver(() => document.querySelectorAll(".md-code__nav").forEach((one, number) => {
+  const name = `Code block ${number + 1}`;
+  if (one.getAttribute("aria-label") !== name) one.setAttribute("aria-label", name);
+})).observe(document.body, { childList: true, subtree: true });
+"""
+_SEARCH = 'data-md-component="search" role="dialog"'
 _LINK = re.compile(r"(?P<code>```.*?```|`[^`\n]*`)|(?<=\]\()(?P<target>[^)\s]+)(?=\))", re.DOTALL)
 
 
@@ -52,6 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(_ROOT / source)))
     files.append(File.generated(config, "site.css", content=_STYLE))
+    files.append(File.generated(config, "site.js", content=_SCRIPT))
     titles = [
         (path.name, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "))
         for path in sorted((_DOCS / "decisions").glob("*.md"))
@@ -64,6 +87,16 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
             files.append(File.generated(config, f"images/{picture}", abs_src_path=str(path)))
     pages = sorted(file.src_uri for file in files.documentation_pages())
     config.nav = _expanded(config.nav, pages)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the search dialog for screen readers."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """Do the same on the page for unknown addresses, which is a template."""
+    return output_content.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
 
 
 def _expanded(entries: Any, pages: list[str]) -> Any:

@@ -1,7 +1,7 @@
 """Render the pictures of the documentation: ``make screenshots``.
 
 The report shows sample events of the tests (``tests/report/stories.py``). The terminal shows real jobs (``make demo``).
-The script writes the site's pictures to build/screenshots, and README.md's picture to docs/images.
+The script writes the site's pictures to build/screenshots, and README.md's pictures to docs/images.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -45,10 +48,24 @@ def browser() -> Iterator[Any]:
 
 
 def generated_day(target: Path) -> None:
-    """Write the sample events of one day."""
+    """Write the sample events of one day, the last of which are new."""
     from report.stories import busy_day
 
-    target.write_bytes(encode_lines(busy_day().events))
+    # Queries of the story commit although one is overdue.
+    events = [event for event in busy_day().events if event.name != "DeadlineStatusChangeEvent"]
+    later = time.time_ns() // 1_000_000 - max(event.observed_ts_millis for event in events)
+    moved = [
+        msgspec.structs.replace(
+            event,
+            observed_ts_millis=event.observed_ts_millis + later,
+            attributes={
+                key: value + later if key.endswith("_millis") and isinstance(value, int) else value
+                for key, value in event.attributes.items()
+            },
+        )
+        for event in events
+    ]
+    target.write_bytes(encode_lines(moved))
 
 
 def page_picture(
@@ -56,15 +73,19 @@ def page_picture(
 ) -> None:
     """Take a screenshot of the report's page. The height 0 means the whole page."""
     page = events.with_suffix(".html")
-    command = [sys.executable, "-c", _CLI, "report", str(events), "--sla", "60s", "--html", str(page)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-c", _CLI, "report", events.name, "--sla", "60s", "--html", page.name]
+    subprocess.run(command, cwd=events.parent, check=True, stdout=subprocess.DEVNULL)
     shown = chromium.new_page(viewport={"width": width, "height": height or 800}, color_scheme=scheme)
     shown.goto(page.as_uri())
     shown.screenshot(path=target, full_page=not height)
     shown.close()
+    # A palette makes the file three times smaller.
+    Image.open(target).convert("RGB").quantize(256).save(target, optimize=True)
 
 
-def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path, lines: int) -> None:
+def terminal_picture(
+    chromium: Any, words: list[str], folder: Path, target: Path, lines: int, scale: float = 1.5
+) -> None:
     """Take a screenshot of a terminal with the first lines that a ``spark-events`` command prints."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(_COLUMNS), "TERM": "xterm-256color", "TZ": "UTC"}
@@ -80,7 +101,7 @@ def terminal_picture(chromium: Any, words: list[str], folder: Path, target: Path
     for line in output.decode().splitlines()[:lines]:
         console.print(Text.from_ansi(line), soft_wrap=True)
     html = console.export_html(inline_styles=True, theme=MONOKAI, code_format="{code}")
-    shown = chromium.new_page(device_scale_factor=1.5)
+    shown = chromium.new_page(viewport={"width": 1280, "height": 720}, device_scale_factor=scale)
     shown.set_content(_TERMINAL.format(command=" ".join(["spark-events", *words]), output=html))
     shown.locator("#terminal").screenshot(path=target)
     shown.close()
@@ -100,13 +121,18 @@ def main() -> int:
         page_picture(chromium, folder / "day.jsonl", target / "report.png", 1_000)
         page_picture(chromium, folder / "day.jsonl", target / "report-dark.png", 1_000, scheme="dark")
         page_picture(chromium, folder / "day.jsonl", target / "report-narrow.png", 0, width=360)
-        page_picture(chromium, folder / "day.jsonl", _ROOT / "docs" / "images" / "report.png", 620)
+        page_picture(chromium, folder / "day.jsonl", _ROOT / "docs" / "images" / "report.png", 960)
         terminal_picture(chromium, ["tail", "--min-severity", "info", "events.jsonl"], folder, target / "tail.png", 60)
         terminal_picture(chromium, ["report", "day.jsonl", "--sla", "60s"], folder, target / "report-terminal.png", 45)
+        subprocess.run([*demo[:3], str(folder / "logs"), "--logs"], check=True, stdout=subprocess.DEVNULL)
+        shutil.copytree(folder / "logs" / "event-logs", folder / "spark-logs")
+        terminal_picture(
+            chromium, ["report", "spark-logs"], folder, _ROOT / "docs" / "images" / "event-logs.png", 20, scale=1.0
+        )
         conf = folder / "spark-defaults.conf"
         shutil.copy(folder / "demo" / "conf" / "spark-defaults.conf", conf)
         terminal_picture(chromium, ["check", "--conf", conf.name], folder, target / "check.png", 30)
-    print(f"wrote the pictures of the site to {target}, and docs/images/report.png")
+    print(f"wrote the pictures of the site to {target}, and README's to docs/images")
     return 0
 
 

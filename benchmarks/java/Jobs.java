@@ -71,7 +71,7 @@ final class Jobs {
     JobRecords records = new JobRecords(record -> {}, false, new JobProperties(redaction));
     byte[][] lines = new byte[count][];
     for (int i = 0; i < count; i++) {
-      Record record = i % 2 == 0 ? records.startRecord(start(i / 2)) : records.endRecord(end(i / 2), null);
+      Record record = i % 2 == 0 ? records.startRecord(start(i / 2)) : records.endRecord(end(i / 2), null, null);
       record.assign(i + 1);
       lines[i] = record.line();
     }

@@ -187,7 +187,7 @@ public final class ListenerBenchmark {
   }
 
   private static Record end(JobRecords records, SparkListenerJobEnd event) {
-    return records.endRecord(event, JobRecords.failure(event));
+    return records.endRecord(event, JobRecords.failure(event), null);
   }
 
   private void prepare(ArrayBlockingQueue<Record> bare) {

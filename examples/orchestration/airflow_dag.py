@@ -1,4 +1,4 @@
-"""Airflow: each event of the application contains its DAG, task and run.
+"""Airflow: each event of the application contains its DAG, task and run, and only what a rerun helps is rerun.
 
 With the OpenLineage provider, also add ``openlineage.parent.run_id:{{ macros.OpenLineageProviderPlugin.lineage_run_id(
 task_instance) }}`` to the variables. OpenLineage's Spark listener receives the same run id as its parent.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import pendulum
 from airflow import DAG
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow_rerun import VERDICT, RerunByVerdict, explain  # type: ignore[import-not-found]
 
 VARIABLES = {
     "airflow.dag.id": "{{ dag.dag_id }}",
@@ -25,5 +26,9 @@ with DAG("orders", schedule="@daily", start_date=pendulum.datetime(2026, 1, 1), 
             "spark.events.reporter.audit.scope.variables.additional": ",".join(
                 f"{key}:{value}" for key, value in VARIABLES.items()
             ),
+            "spark.events.verdict.path": VERDICT,
         },
+        retries=3,
+        retry_policy=RerunByVerdict(),
+        on_failure_callback=explain,
     )

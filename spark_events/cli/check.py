@@ -12,12 +12,12 @@ from spark_events._version import __version__
 from spark_events.cli.arguments import Configuration, add_configuration, configuration
 from spark_events.cli.output import show, table
 from spark_events.config import Settings, text
-from spark_events.config.kinds import PATHS
 from spark_events.config.quoting import quoted
 from spark_events.config.references import UnresolvedError, resolve
+from spark_events.config.value_kinds import PATHS
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
-from spark_events.dispatch.plans import PipelinePlan, read
+from spark_events.dispatch.pipeline_plan import PipelinePlan, read
 from spark_events.errors import ConfigError
 from spark_events.event.text import on_one_line
 from spark_events.jars import jar_path, version_of

@@ -15,9 +15,9 @@ from spark_events.config import duration, positive_duration, state_folder
 from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import moment
-from spark_events.follow.follower import FollowConfig, Follower, Round
+from spark_events.follow.follower import FollowConfig, Follower, Sweep
 from spark_events.follow.positions import PositionFile
-from spark_events.records.event_log.places import FORMS, LogPath, key_of, place_of
+from spark_events.records.event_log.log_paths import FORMS, LogPath, key_of, place_of
 from spark_events.report.wording import counted
 
 #: Lag that is noted without -v, in seconds, beyond the time between two looks.
@@ -125,7 +125,7 @@ class _Notes:
         self._now.add(text)
 
 
-def _account(found: Round, notes: _Notes, chosen: argparse.Namespace) -> None:
+def _account(found: Sweep, notes: _Notes, chosen: argparse.Namespace) -> None:
     """Print the lag behind the logs."""
     if chosen.verbose:
         rows = [

@@ -14,8 +14,8 @@ from spark_events.cli.times import TIME, millis_of
 from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
-from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
-from spark_events.records.event_log.places import FORMS, place_of
+from spark_events.records.event_log.log_files import EventLog, find_logs, looks_like_a_log
+from spark_events.records.event_log.log_paths import FORMS, place_of
 from spark_events.report.wording import counted
 from spark_events.translate.replays import LogCounts, ReplayedLog, Selection, cores, replay_logs
 

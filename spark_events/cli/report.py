@@ -17,18 +17,20 @@ from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
 from spark_events.config.quoting import quoted_source
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import on_one_line
 from spark_events.report import serve
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.model import EventReport
+from spark_events.report.fleet import FleetOptions, FleetReport, fleet_of, is_pattern
+from spark_events.report.fleet_tables import fleet_page, print_fleet
 from spark_events.report.page import page_of
+from spark_events.report.report_model import EventReport
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.replays import cores
+from spark_events.translate.translation_config import TranslateConfig
 
 _MOST_NOTES = 3
 
@@ -72,6 +74,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--fail-on", choices=["now"], metavar="WHAT", help="exit with 3 if anything is wrong now, for cron and CI"
     )
+    parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="overview of many applications in the week before --until: failures by class, cost, flaky, slower",
+    )
+    parser.add_argument(
+        "--team",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="with --fleet: value or pattern of the tag 'team' (repeatable)",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the report as JSON")
     output.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML page")
@@ -93,11 +107,15 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UsageError("--fail-on cannot be combined with --serve")
     if chosen.html is not None and os.path.isdir(chosen.html):
         raise UsageError(f"--html: given '{chosen.html}', which is a folder; give the name of a file")
+    if chosen.team and not chosen.fleet:
+        raise UsageError("--team needs --fleet")
     _options(chosen, _now())  # reject an invalid time before reading any event
     config = TranslateConfig() if chosen.conf is None else read(read_settings(chosen.conf)).translation
+    if chosen.fleet:
+        return _fleet(chosen, config)
     if chosen.serve:
         compute = functools.partial(_report, chosen, config, draw=True)
-        serve.serve(compute, chosen.port, lambda text: show(text, flush=True))
+        serve.serve(lambda: serve.ReportServer(compute, chosen.port), chosen.port, _announce)
         return 0
     report = _report(chosen, config, draw=chosen.html is not None)
     if chosen.json:
@@ -113,11 +131,55 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if chosen.fail_on_sla and report.violates_sla else 0
 
 
+def _fleet(chosen: argparse.Namespace, config: TranslateConfig) -> int:
+    unsuitable = ("query", "since", "sla", "fail_on")
+    if given := next((name for name in unsuitable if getattr(chosen, name)), None):
+        raise UsageError(f"--{given.replace('_', '-')} cannot be combined with --fleet")
+    if len(chosen.sources) > 1:
+        raise UsageError(f"--fleet: given {len(chosen.sources)} sources, expected one")
+    if chosen.serve:
+
+        def overview() -> str:
+            return fleet_page(_overview(chosen, config), lambda one: serve.link_to(one.name))
+
+        def application(name: str) -> str:
+            return page_of(_report(argparse.Namespace(**{**vars(chosen), "app": [name]}), config, draw=True))
+
+        serve.serve(lambda: serve.FleetServer(overview, application, chosen.port), chosen.port, _announce)
+        return 0
+    report = _overview(chosen, config)
+    if chosen.json:
+        show(report.as_json().decode())
+    elif chosen.html is not None:
+        _write(chosen.html, fleet_page(report))
+        note(f"wrote {chosen.html}")
+    else:
+        with writing():
+            print_fleet(report, None if sys.stdout.isatty() else 1_000)
+    return 0
+
+
+def _overview(chosen: argparse.Namespace, config: TranslateConfig) -> FleetReport:
+    options = FleetOptions(_options(chosen, _now()).until or _now(), chosen.app, chosen.team)
+    [source] = chosen.sources
+
+    def load(table: EventTable) -> None:
+        Reading(table, options.since, config, progress, chosen.jobs or cores()).read(source)
+
+    with _progress() as progress:
+        return fleet_of(source, options, load)
+
+
+def _announce(text: str) -> None:
+    show(text, flush=True)
+
+
 def _report(chosen: argparse.Namespace, config: TranslateConfig, *, draw: bool) -> EventReport:
     now = _now()
     options = _options(chosen, now)
     with _progress() as progress, EventTable() as table:
-        reading = Reading(table, options.since, config, progress, chosen.jobs or cores())
+        named = [] if any(map(is_pattern, chosen.app)) else chosen.app
+        reading = Reading(table, options.since, config, progress, chosen.jobs or cores(), named)
         for source in chosen.sources:
             reading.read(source)
         progress("computing", None)
@@ -138,7 +200,7 @@ def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     sla_ms = None if chosen.sla is None else round(chosen.sla * 1000)
-    return ReportOptions(since, until, chosen.app, chosen.query, sla_ms)
+    return ReportOptions(since, until, chosen.app, chosen.query, sla_ms, quoted_source(chosen.sources[0]))
 
 
 def _now() -> int:

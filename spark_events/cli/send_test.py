@@ -17,8 +17,8 @@ from typing import NamedTuple
 from spark_events.cli.arguments import add_configuration, configuration, parsed
 from spark_events.cli.output import show, table
 from spark_events.config import positive_duration
-from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
 from spark_events.dispatch.pipeline import Pipeline, build
+from spark_events.dispatch.reporter_calls import Call, asked_pause, begin, describe, end, made
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import AttributeValue, Event, EventBuilder, Severity
 from spark_events.event.text import on_one_line
@@ -126,6 +126,7 @@ def _failure(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:
         "incident.role": "alarm",
         "failure.root_cause": cause,
         "failure.location": "/jobs/sample.py:16 in book",
+        "failure.source_line": "raise ValueError(payment)",
         "failure.class": "DATA_ERROR",
         "failure.retry_useful": False,
         "spark.batch.id": 41,

@@ -16,10 +16,10 @@ from spark_events.config import Settings, duration
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.pipeline import Pipeline, build
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, decode_event, encode_lines
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
 _SLICE = 512

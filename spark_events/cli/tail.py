@@ -22,7 +22,7 @@ from spark_events.event import Event, Severity
 from spark_events.event.text import moment, on_one_line, utc
 from spark_events.report.wording import counted
 from spark_events.reporters.file.reading import STDIN, event_of, lines_of
-from spark_events.reporters.log import format_event, shows_colours
+from spark_events.reporters.log_reporter import format_event, shows_colours
 
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"

@@ -17,10 +17,10 @@ from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import moment, on_one_line
 from spark_events.report.wording import counted
-from spark_events.reporters.database.config import DatabaseConfig, database_url
-from spark_events.watch.database import EventDatabase
-from spark_events.watch.folder import JsonFolder
-from spark_events.watch.memory import Memory
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
+from spark_events.watch.event_database import EventDatabase
+from spark_events.watch.json_folder import JsonFolder
+from spark_events.watch.remembered import Memory
 from spark_events.watch.sightings import Sighting
 from spark_events.watch.watcher import Check, Source, WatchConfig, Watcher
 

@@ -14,16 +14,17 @@ from spark_events.cli.output import show
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.defaults import read_settings
 from spark_events.config.quoting import quoted_source
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
-from spark_events.records.event_log.places import is_log_url
+from spark_events.records.event_log.log_paths import is_log_url
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.changes import comparison, text_of
-from spark_events.report.model import EventReport, ProblemCard
+from spark_events.report.find_record import program_of
+from spark_events.report.report_model import EventReport, ProblemCard
 from spark_events.report.sources import Reading
-from spark_events.report.table import EventTable
-from spark_events.translate.config import TranslateConfig
+from spark_events.report.table import EventTable, without_environment
 from spark_events.translate.replays import cores
+from spark_events.translate.translation_config import TranslateConfig
 
 _MOST_NAMES = 10
 
@@ -52,7 +53,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--since", metavar="TIME", help=f"read only events and logs from this time on: {TIME}")
     add_jobs(parser)
     add_conf(parser, "a spark-defaults.conf: use its spark.events.* settings for event logs")
-    parser.add_argument("--json", action="store_true", help="print the card and the changes as JSON")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print the card and the changes as JSON")
+    output.add_argument(
+        "--program",
+        action="store_true",
+        help="print a program that reads only the file, or the offsets, of the failure",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -75,6 +82,12 @@ def _run(chosen: argparse.Namespace) -> int:
             )
             return 0
         changed = comparison(table, problem.application, problem.app_id, report.at)
+    program = program_of(problem)
+    if chosen.program:
+        if program is None:
+            raise SparkEventsError("--program: the failure names neither a file nor offsets of Kafka")
+        show(program)
+        return 0
     if chosen.json:
         answer = {"status": report.status, "problem": problem, "changed": changed}
         show(msgspec.json.encode(answer).decode())
@@ -87,6 +100,8 @@ def _run(chosen: argparse.Namespace) -> int:
     show(f"  next:    spark-events report {source} --app {application}")
     if not source.partition("://")[1]:
         show(f"           spark-events report {source} --app {application} --html report.html")
+    if program is not None:
+        show(f"           spark-events why {source} {application} --program > find.py")
     others = len(report.problems) - 1
     if others and chosen.incident is None:
         show(f"({others:,} more problems now: spark-events report {source})")
@@ -103,6 +118,7 @@ def _chosen(report: EventReport, application: str | None, incident: str | None) 
     if application is not None:
         known = {one.name: one.id for one in report.applications}
         names = {name for name in known if name == application or fnmatch.fnmatchcase(name, application)}
+        names = names or {name for name in known if without_environment(name) == application}
         names |= {one.application for one in found if one.app_id == application}
         names |= {one.name for one in report.applications if any(run.id == application for run in one.runs)}
         if not names:

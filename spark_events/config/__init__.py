@@ -1,7 +1,10 @@
 """Settings: parse strings under dotted keys into frozen dataclasses."""
 
 from spark_events.config.folders import state_folder
-from spark_events.config.kinds import (
+from spark_events.config.quoting import scheme_and_host, with_short_urls
+from spark_events.config.references import Secret, secret
+from spark_events.config.settings import Option, Setting, Settings, invalid, option, options
+from spark_events.config.value_kinds import (
     Kind,
     boolean,
     choice,
@@ -15,9 +18,6 @@ from spark_events.config.kinds import (
     size,
     text,
 )
-from spark_events.config.quoting import scheme_and_host, with_short_urls
-from spark_events.config.references import Secret, secret
-from spark_events.config.settings import Option, Setting, Settings, invalid, option, options
 
 __all__ = [
     "Kind",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from spark_events.config.kinds import Kind
 from spark_events.config.references import QUOTED_REFERENCE
+from spark_events.config.value_kinds import Kind
 
 #: Names of secret keys: Spark's default ``spark.redaction.regex``, extended for reporters.
 _SECRET_KEY = re.compile(r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers")

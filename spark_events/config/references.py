@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from spark_events.config.kinds import Kind, SafeReasonError
+from spark_events.config.value_kinds import Kind, SafeReasonError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: References that messages quote: to a variable or an absolute path with a usual name.

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from spark_events.config.confidence import NO_WORD, Confidence, parts_of
-from spark_events.config.kinds import Kind, SafeReasonError
 from spark_events.config.quoting import is_harmless, is_secret_key, quoted, quoted_key
 from spark_events.config.references import has_reference, resolved
+from spark_events.config.value_kinds import Kind, SafeReasonError
 from spark_events.errors import ConfigError
 
 T = TypeVar("T")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from spark_events.dispatch.calls import linger_of, most_of
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.reporter_calls import linger_of, most_of, rest_of
 from spark_events.dispatch.retry_stage import RetryStage
 from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Settlement, Turn
 from spark_events.event import Event, Severity
 from spark_events.loops import wait_for
-from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter import Reporter, Rest
 
 #: Minimum severity of events that end the linger time at once, such as failures.
 _PRESSING = Severity.WARN.number
@@ -24,9 +24,9 @@ class BatchStage:
 
     Args:
         config: batch size and linger time.
-        turn: the worker's turn on the store.
+        turn: the thread's turn on the store.
         drain: a drain ends the linger time.
-        work: the event that wakes the worker.
+        work: the event that wakes the thread.
         clock: returns monotonic time in seconds.
         following: the next stage.
     """
@@ -51,25 +51,27 @@ class BatchStage:
         self._can_linger = config.batch_linger != 0
         # End of the current linger time; None if no event waits, 0.0 if the waiting events exceed one batch.
         self._lingers_until: float | None = None
-        # Number of events that arrived since the last batch was taken, and whether they must be sent without further
-        # linger.
+        # Number and highest severity of the events that arrived since the last batch was taken.
         self._untaken = 0
-        self._is_due = False
+        self._highest = 0
+        # End of the rest that the reporter asked for, and the severity from which events do not wait.
+        self._rests_until = 0.0
+        self._pressing = _PRESSING
 
     def arrived(self, entries: Sequence[Entry]) -> bool:
-        """Note new events in the store; return whether they end the linger time, so that the worker must wake up.
+        """Note new events in the store; return whether they end the linger time, so that the thread must wake up.
 
         Any thread may call this method.
         """
         if not self._can_linger:
             return False
+        was_due = self._is_due()
         self._untaken += len(entries)
-        if self._is_due or not (
-            self._untaken >= self._batch_size or any(entry.event.severity.number >= _PRESSING for entry in entries)
-        ):
-            return False
-        self._is_due = True
-        return True
+        self._highest = max(self._highest, max((entry.event.severity.number for entry in entries), default=0))
+        return self._is_due() and not was_due
+
+    def _is_due(self) -> bool:
+        return self._untaken >= self._batch_size or self._highest >= self._pressing
 
     async def run(self, reporter: Reporter, opened: Settlement) -> None:
         """Deliver events until the turn ends, or a stop was requested and no event is left.
@@ -82,6 +84,7 @@ class BatchStage:
         while events := await self._next(reporter):
             began = self._clock()
             answer = opened if opened is not DELIVERED else await self._send(reporter, events)
+            self._begin_rest(rest_of(reporter))
             self._turn.settle(answer, self._clock() - began)
             if answer.dropped == SHUTDOWN:
                 break
@@ -100,7 +103,7 @@ class BatchStage:
                 await wait_for(self._work, left)
                 waited = True
                 continue
-            self._untaken, self._is_due = 0, False
+            self._untaken = self._highest = 0
             if events := turn.take(self._batch_size):
                 # If more events wait than fit in one batch, send the next batch without a linger time.
                 self._lingers_until = None if turn.is_exhausted() else 0.0
@@ -108,7 +111,7 @@ class BatchStage:
                     # Let the reporter's other tasks in this event loop run, even if events arrive without a pause.
                     await asyncio.sleep(0)
                 return events
-            if self._drain.deadline is not None and turn.is_exhausted():
+            if self._drain.until is not None and turn.is_exhausted():
                 break
             await self._work.wait()
             waited = True
@@ -118,10 +121,18 @@ class BatchStage:
         """Return the remaining linger time of the queued events, in seconds."""
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
-        self._can_linger = linger > 0
-        if not linger or self._drain.is_active or self._turn.is_exhausted():
-            return 0.0
         now = self._clock()
+        if now >= self._rests_until:
+            self._pressing = _PRESSING
+        self._can_linger = linger > 0 or now < self._rests_until
+        if not self._can_linger or self._drain.is_active or self._turn.is_exhausted() or self._is_due():
+            return 0.0
         if self._lingers_until is None:
             self._lingers_until = now + linger
-        return 0.0 if self._is_due else self._lingers_until - now
+        return max(self._lingers_until, self._rests_until) - now
+
+    def _begin_rest(self, rest: Rest) -> None:
+        # Events beyond a full batch do not wait: otherwise, only one batch would be sent per rest.
+        if self._config.batch_linger is None and rest.seconds and self._lingers_until != 0.0:
+            self._rests_until = self._clock() + rest.seconds
+            self._pressing = rest.through.number + 1

@@ -1,10 +1,10 @@
-"""Stage that tells the circuit breaker, and the health of the worker, how each attempt ended."""
+"""Stage that tells the circuit breaker, and the health of the thread, how each attempt ended."""
 
 from __future__ import annotations
 
 from spark_events.dispatch.breaker import Breaker, BreakerState
-from spark_events.dispatch.calls import Call
 from spark_events.dispatch.health import Health
+from spark_events.dispatch.reporter_calls import Call
 from spark_events.dispatch.timeout_stage import TimeoutStage
 from spark_events.dispatch.turn import Turn
 from spark_events.errors import PermanentError
@@ -17,8 +17,8 @@ class BreakerStage:
 
     Args:
         breaker: the reporter's circuit breaker, which attempts on other threads may also change.
-        health: the health of the worker.
-        turn: the worker's turn; the results of a revoked turn do not count as late.
+        health: the health of the thread.
+        turn: the thread's turn; the results of a revoked turn do not count as late.
         following: the next stage.
     """
 

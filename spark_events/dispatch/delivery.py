@@ -20,29 +20,29 @@ from functools import partial
 from typing import TypeAlias
 
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
-from spark_events.dispatch.calls import describe
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.filter_stage import FilterStage
 from spark_events.dispatch.fullness import Fullness
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.queue_stage import QueueStage
+from spark_events.dispatch.reporter_calls import describe
+from spark_events.dispatch.reporter_thread import ReporterThread
+from spark_events.dispatch.reporter_threads import ReporterThreads
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.tally import QUICK_SECONDS, Tally
 from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.dispatch.turn import SHUTDOWN, Store, Turn
-from spark_events.dispatch.worker import Worker
-from spark_events.dispatch.workers import Workers
 from spark_events.reporters.reporter import Reporter
 
-#: Store factory. It receives two callbacks: the first wakes the worker, the second reports progress.
+#: Store factory. It receives two callbacks: the first wakes the thread, the second reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
 _LOG = logging.getLogger(__name__)
 #: Interval at which a drain checks for a dead destination, in seconds.
 _LOOK_SECONDS = 0.1
-#: Time before the deadline that is reserved for writing the remaining events to disk, in seconds.
+#: Time at the end of a stop that is reserved for writing the remaining events to disk, in seconds.
 _CLOSE_SECONDS = 0.1
 
 
@@ -54,7 +54,7 @@ class Hooks:
         on_progress: called after events are settled or written to disk.
         on_breaker: called with the reporter's name, the old and the new breaker state, and the reason.
         on_fullness: called with the reporter's name, whether its queue has become nearly full or that is over, and the
-            share of its capacity that is in use.
+            fraction of its capacity that is in use.
     """
 
     on_progress: Callable[[], None] = lambda: None
@@ -116,12 +116,12 @@ class Delivery:
         self._fullness = Fullness(lambda: self.store.fullness, self.tally, self._fullness_changed)
         describe_it = partial(describe, hide=hide)
 
-        def employ(make: Callable[[], Reporter]) -> Worker:
+        def employ(make: Callable[[], Reporter]) -> ReporterThread:
             turn = Turn(self.store, lock, self._drain, self.tally, self._hooks.on_progress)
-            return Worker(name, make, self.config, self._breaker, turn, self._drain, describe_it, clock)
+            return ReporterThread(name, make, self.config, self._breaker, turn, self._drain, describe_it, clock)
 
-        self._workers = Workers(name, make, employ, lock, self._breaker, self.tally, describe_it)
-        self._first = FilterStage(self.selection, QueueStage(self.store, self._workers.arrived))
+        self._threads = ReporterThreads(name, make, employ, lock, self._breaker, self.tally, describe_it)
+        self._first = FilterStage(self.selection, QueueStage(self.store, self._threads.arrived))
 
     def start(self) -> None:
         """Start the store and the reporter's thread.
@@ -130,7 +130,7 @@ class Delivery:
             RuntimeError: when the system cannot start another thread.
         """
         self.store.start()
-        self._workers.current.start()
+        self._threads.current.start()
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Enqueue the events that the selection accepts, without waiting."""
@@ -145,7 +145,7 @@ class Delivery:
         """
         if self.is_durable:
             self.store.wait_for_room(weight, QUICK_SECONDS)
-        elif self.tally.is_quick and not self._workers.current.health.in_failure:
+        elif self.tally.is_quick and not self._threads.current.health.in_failure:
             self.tally.is_quick = self.store.wait_for_room(weight, QUICK_SECONDS)
 
     @property
@@ -167,16 +167,16 @@ class Delivery:
         Returns:
             Whether all events are settled.
         """
-        deadline = self._clock() + timeout
-        while not (self.is_durable and self._workers.current.health.in_failure):
-            left = deadline - self._clock()
+        until = self._clock() + timeout
+        while not (self.is_durable and self._threads.current.health.in_failure):
+            left = until - self._clock()
             if self._drain.has_given_up and not self.is_durable:
                 self.store.close(self._clock())
             if self.store.wait_until_empty(max(0.0, min(left, _LOOK_SECONDS))):
                 return True
             if left <= 0:
                 return False
-        return self.store.wait_until_answered(max(0.0, min(deadline, self._drain.ends_at) - self._clock()))
+        return self.store.wait_until_answered(max(0.0, min(until, self._drain.ends_at) - self._clock()))
 
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
@@ -192,7 +192,7 @@ class Delivery:
         )
 
     def check(self, now: float) -> None:
-        """Check the store, and replace a worker whose thread is blocked or dead.
+        """Check the store, and replace a reporter's thread that is blocked or dead.
 
         The watch thread calls this several times a second.
 
@@ -202,35 +202,36 @@ class Delivery:
         self.store.check()
         if not self._drain.is_active:
             self._fullness.check()
-        if self._drain.deadline is None:
-            self._workers.check(now, self.grace)
+        if self._drain.until is None:
+            self._threads.check(now, self.grace)
 
     def begin_drain(self) -> None:
         """Begin to drain: end pauses early, and call a dead destination one last time.
 
         This last attempt may take 2 s.
         """
-        self._drain.begin(is_dead=self._workers.current.health.is_dead)
-        self._workers.wake()
+        self._drain.begin(is_dead=self._threads.current.health.is_dead)
+        self._threads.wake()
 
-    def request_stop(self, deadline: float) -> None:
-        """Begin to deliver the remaining events, and stop at the deadline.
+    def request_stop(self, until: float) -> None:
+        """Begin to deliver the remaining events, and stop at that time.
 
         Args:
-            deadline: in seconds of ``time.monotonic``.
+            until: in seconds of ``time.monotonic``.
         """
         self.begin_drain()
-        self._drain.stop(deadline)
-        self._workers.wake()
+        self._drain.stop(until)
+        self._threads.wake()
 
     def join(self) -> None:
-        """Wait until the worker ends or the deadline passes, then drop all undelivered events."""
-        self._workers.current.join(self._drain.time_left())
+        """Wait until the thread ends or the time is over, then drop all undelivered events."""
+        self._threads.current.join(self._drain.time_left())
+        # During the drain, a dead thread is not replaced, which would log its error.
+        death = self._threads.current.death
         dropped = self._close()
         if lost := dropped.get(SHUTDOWN):
-            _LOG.error(
-                "reporter %s: %d events were not delivered before the shutdown timeout and are lost", self.name, lost
-            )
+            why = "before the shutdown timeout" if death is None else f"because the reporter ended its thread ({death})"
+            _LOG.error("reporter %s: %d events were not delivered %s and are lost", self.name, lost, why)
 
     def dismiss(self) -> None:
         """Stop the delivery immediately, without waiting for its thread.
@@ -243,33 +244,33 @@ class Delivery:
 
     def _close(self) -> Mapping[str, int]:
         """Stop delivering events; return the number of dropped events by reason."""
-        self._workers.current.dismiss()
-        deadline = self._drain.deadline
-        self.store.close(self._clock() if deadline is None else deadline)
+        self._threads.current.dismiss()
+        until = self._drain.until
+        self.store.close(self._clock() if until is None else until)
         dropped = self.store.counts().dropped
         if full := dropped.get("mailbox-full"):
             _LOG.warning("reporter %s: %d events were dropped because its mailbox was full", self.name, full)
         return dropped
 
     def _wake(self) -> None:
-        self._workers.wake()
+        self._threads.wake()
 
     def _breaker_changed(self, old: BreakerState, state: BreakerState, why: str) -> None:
         level = logging.WARNING if state is BreakerState.OPEN else logging.INFO
         _LOG.log(level, "reporter %s: its circuit breaker is %s: %s", self.name, state.value, why)
         self._hooks.on_breaker(self.name, old, state, why)
 
-    def _fullness_changed(self, is_nearly_full: bool, share: float) -> None:
-        self._hooks.on_fullness(self.name, is_nearly_full, share)
+    def _fullness_changed(self, is_nearly_full: bool, fraction: float) -> None:
+        self._hooks.on_fullness(self.name, is_nearly_full, fraction)
         if not is_nearly_full:
             return
-        is_failing = self._workers.current.health.in_failure
+        is_failing = self._threads.current.health.in_failure
         keys = f"spark.events.reporter.{self.name}"
         _LOG.warning(
             "reporter %s: its mailbox is %d %% full because %s; a full mailbox drops the least severe events first;"
             " %s, raise spark.events.dispatcher.queue.size%s",
             self.name,
-            min(100, int(share * 100)),
+            min(100, int(fraction * 100)),
             "its attempts fail" if is_failing else "events arrive faster than it delivers them",
             "repair its destination" if is_failing else f"narrow {keys}.filter.includes",
             "" if self.is_durable else f", or set {keys}.delivery.guarantee=at-least-once",

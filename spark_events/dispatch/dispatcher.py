@@ -139,10 +139,11 @@ class Dispatcher:
     def _watching(self, subject: str) -> Iterator[None]:
         """Suppress the errors that a check raises, so that the other checks still run.
 
-        For each reporter, only the first error is logged.
+        Of errors without a success between them, only the first is logged.
         """
         try:
             yield
+            self._unwatched.discard(subject)
         except Exception:
             if subject not in self._unwatched:
                 self._unwatched.add(subject)
@@ -157,11 +158,11 @@ class Dispatcher:
         for delivery in self._deliveries:
             delivery.begin_drain()
 
-    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
-        """Wait until the reporters have settled all their events or the deadline passes.
+    def drain(self, until: float, among: Collection[str] | None = None) -> list[str]:
+        """Wait until the reporters have settled all their events or the time has come.
 
         Args:
-            deadline: in seconds of ``time.monotonic``.
+            until: in seconds of ``time.monotonic``.
             among: the names of the reporters to wait for; None for all.
 
         Returns:
@@ -171,7 +172,7 @@ class Dispatcher:
             delivery.name
             for delivery in self._deliveries
             if (among is None or delivery.name in among)
-            and delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
+            and delivery.wait_until_settled(max(0.0, until - time.monotonic()))
         ]
 
     def dispatch(self, entries: Sequence[Entry], seq: int, among: Collection[str] | None = None) -> None:
@@ -237,16 +238,15 @@ class Dispatcher:
         self._late = late
         return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
 
-    def stop(self, deadline: float) -> None:
+    def stop(self, until: float) -> None:
         """Deliver the remaining events of all reporters in parallel, then stop.
 
         Args:
-            deadline: in seconds of ``time.monotonic``.
+            until: in seconds of ``time.monotonic``.
         """
         for delivery in self._deliveries:
-            delivery.request_stop(deadline)
-        # Join deliveries with a spool first, because they must write their remaining events to disk before the
-        # deadline.
+            delivery.request_stop(until)
+        # Join deliveries with a spool first, because they must write their remaining events to disk in time.
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()

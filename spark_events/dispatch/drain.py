@@ -12,22 +12,22 @@ _NEVER = float("inf")
 class Drain:
     """Decide how long a reporter's attempts continue after the end of the application has begun.
 
-    A drain has no effect before :meth:`begin`. It outlives the reporter's workers.
+    A drain has no effect before :meth:`begin`. It outlives the reporter's threads.
 
     Args:
-        reserve: time before the deadline that the store needs to write the remaining events to disk, in seconds.
+        reserve: time before the end that the store needs to write the remaining events to disk, in seconds.
         clock: returns monotonic time in seconds.
 
     Attributes:
         is_active: whether a drain has begun: pauses and linger times end early.
-        deadline: when all must have ended, in seconds of the clock; None before :meth:`stop`.
+        until: when all must have ended, in seconds of the clock; None before :meth:`stop`.
     """
 
     def __init__(self, reserve: float, clock: Callable[[], float]) -> None:
         self._reserve = reserve
         self._clock = clock
         self.is_active = False
-        self.deadline: float | None = None
+        self.until: float | None = None
         self._stop_by = _NEVER
         self._give_up_at = _NEVER
         # Number of attempts that may fail before no further attempt is made; None for no limit.
@@ -61,10 +61,10 @@ class Drain:
             self._failures_left = 1
             self.give_up_soon()
 
-    def stop(self, deadline: float) -> None:
-        """End all attempts in time for the deadline."""
-        self.deadline = deadline
-        self._stop_by = deadline - min(self._reserve, max(0.0, (deadline - self._clock()) / 2))
+    def stop(self, until: float) -> None:
+        """End all attempts before that time."""
+        self.until = until
+        self._stop_by = until - min(self._reserve, max(0.0, (until - self._clock()) / 2))
 
     def failed(self, *, is_dead: bool) -> None:
         """Record a failed attempt."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from spark_events.dispatch.tally import Tally
 
-#: Share of the queue's capacity that causes a warning, and the lower share at which the warning is over. A queue that
+#: Fraction of the queue's capacity that causes a warning, and the lower one at which the warning is over. A queue that
 #: varies around the first number causes one warning.
 NEARLY_FULL, HALF_FULL = 0.9, 0.5
 
@@ -19,9 +19,9 @@ class Fullness:
     not fast.
 
     Args:
-        measure: returns the share of the capacity that is in use; may exceed 1.
+        measure: returns the fraction of the capacity that is in use; may exceed 1.
         tally: counts the reporter's batches.
-        on_change: called with the share when the queue has become nearly full (True), and when that is over (False).
+        on_change: called with the fraction when the queue has become nearly full (True), and when that is over (False).
     """
 
     def __init__(self, measure: Callable[[], float], tally: Tally, on_change: Callable[[bool, float], None]) -> None:
@@ -33,9 +33,9 @@ class Fullness:
 
     def check(self) -> None:
         """Compare the queue with the limits; called on the watch thread."""
-        share, batches = self._measure(), self._tally.batches
+        fraction, batches = self._measure(), self._tally.batches
         keeps_up = self._tally.is_quick and batches > self._batches
         self._batches = batches
-        if share <= HALF_FULL if self._is_nearly_full else share >= NEARLY_FULL and not keeps_up:
+        if fraction <= HALF_FULL if self._is_nearly_full else fraction >= NEARLY_FULL and not keeps_up:
             self._is_nearly_full = not self._is_nearly_full
-            self._on_change(self._is_nearly_full, share)
+            self._on_change(self._is_nearly_full, fraction)

@@ -1,4 +1,4 @@
-"""What one worker's attempts have shown about the destination."""
+"""What the attempts of one reporter's thread have shown about the destination."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from spark_events.dispatch.breaker import Breaker, BreakerState
-from spark_events.dispatch.calls import asked_pause
+from spark_events.dispatch.reporter_calls import asked_pause
 from spark_events.dispatch.turn import Turn
 from spark_events.errors import PermanentError
 
@@ -17,7 +17,7 @@ _DEAD_AFTER = 2
 
 
 class Health:
-    """Count and log the failures of one worker, and decide whether the destination is dead.
+    """Count and log the failures of one thread, and decide whether the destination is dead.
 
     Args:
         name: the reporter's name in the configuration.

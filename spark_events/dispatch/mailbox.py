@@ -1,4 +1,4 @@
-"""Bounded queue between the translating thread and the worker of one reporter."""
+"""Bounded queue between the translating thread and one reporter's thread."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class Mailbox:
         """Check the store's external resources; a mailbox has none. Called several times a second."""
 
     def put(self, entries: Sequence[Entry]) -> bool:
-        """Append entries without waiting; return whether the caller must wake the worker.
+        """Append entries without waiting; return whether the caller must wake the thread.
 
-        The worker must be woken if the mailbox was empty.
+        The thread must be woken if the mailbox was empty.
         """
         if not entries:
             return False
@@ -129,9 +129,14 @@ class Mailbox:
             taken: list[Entry] = []
             self._in_flight = taken
             if not self._queues:
-                while self._arrived and (not taken or most >= self._arrived[0].weight):
-                    most -= self._arrived[0].weight
-                    taken.append(self._arrived.popleft())
+                arrived = self._arrived
+                if self._weight == len(arrived):
+                    # No event is large, as nearly always, so their weights need not be added up.
+                    taken += [arrived.popleft() for _ in range(min(max(1, most), len(arrived)))]
+                else:
+                    while arrived and (not taken or most >= arrived[0].weight):
+                        most -= arrived[0].weight
+                        taken.append(arrived.popleft())
                 self._waiting -= len(taken)
                 return taken
             self._sort()
@@ -160,7 +165,7 @@ class Mailbox:
             self._delivered += len(self._in_flight) - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            self._weight -= sum(entry.weight for entry in self._in_flight)
+            self._weight -= sum([entry.weight for entry in self._in_flight])
             self._in_flight = []
             self._settled.notify_all()
 
@@ -238,10 +243,10 @@ class Mailbox:
         with self._lock:
             return self._settled.wait_for(lambda: self._weight + weight <= self._capacity, timeout)
 
-    def close(self, deadline: float) -> None:
-        """Save as many events as possible by the deadline; drop the other events with reason ``shutdown``.
+    def close(self, until: float) -> None:
+        """Save as many events as possible until then; drop the other events with reason ``shutdown``.
 
         Args:
-            deadline: in seconds of ``time.monotonic``.
+            until: in seconds of ``time.monotonic``.
         """
         self.clear("shutdown")

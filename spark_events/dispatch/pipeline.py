@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import describe
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
 from spark_events.dispatch.dispatcher import Dispatcher
-from spark_events.dispatch.plans import REPORTER, PipelinePlan, ReporterPlan, read
+from spark_events.dispatch.pipeline_plan import REPORTER, PipelinePlan, ReporterPlan, read
+from spark_events.dispatch.reporter_calls import describe
 from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolWriter

@@ -9,11 +9,11 @@ from spark_events.dispatch.turn import Store
 
 
 class QueueStage:
-    """Put events into the store, and wake the worker that takes them.
+    """Put events into the store, and wake the reporter's thread, which takes them.
 
     Args:
         store: holds the events until they are settled.
-        arrived: the next stage; called with the new events, and whether the worker must be woken for them.
+        arrived: the next stage; called with the new events, and whether the thread must be woken for them.
     """
 
     def __init__(self, store: Store, arrived: Callable[[Sequence[Entry], bool], None]) -> None:

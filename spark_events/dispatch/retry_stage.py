@@ -9,9 +9,9 @@ from collections.abc import Callable
 import tenacity
 
 from spark_events.dispatch.breaker_stage import BreakerStage
-from spark_events.dispatch.calls import Call, asked_pause
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
+from spark_events.dispatch.reporter_calls import Call, asked_pause
 from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Settlement
 from spark_events.errors import PermanentError
 from spark_events.loops import wait_for
@@ -22,7 +22,7 @@ _HURRIED_PAUSE = 1.0
 
 
 class RetryStage:
-    """Make the attempts of one worker, sequentially; only the worker's thread may use this object.
+    """Make the attempts of one reporter's thread, sequentially; only that thread may use this object.
 
     After a first failure, the tenacity library retries with jitter. A permanent error drops the events, a throttled
     error requests a pause, and any other error is transient.
@@ -31,7 +31,7 @@ class RetryStage:
         config: retry intervals.
         drain: a drain ends pauses early.
         is_over: returns whether no further attempts are made.
-        work: the event that wakes the worker for new events and for a drain.
+        work: the event that wakes the thread for new events and for a drain.
         clock: returns monotonic time in seconds.
         following: the next stage.
     """
@@ -99,7 +99,7 @@ class RetryStage:
 
         Args:
             constructor: creates the reporter.
-            loop: the worker's event loop; it runs only during the pauses.
+            loop: the thread's event loop; it runs only during the pauses.
         """
         try:
             return tenacity.Retrying(
@@ -112,6 +112,7 @@ class RetryStage:
         except Exception:
             if not self._is_over():
                 raise
+            # The constructor of the thread has counted and logged each failed attempt.
             return None
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:

@@ -12,7 +12,7 @@ _BATCHES = 512
 
 
 class Tally:
-    """Counts of one reporter's attempts, over all its workers.
+    """Counts of one reporter's attempts, over all its threads.
 
     Attributes:
         failures: attempts that raised an error or took too long.

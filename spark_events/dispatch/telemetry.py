@@ -26,7 +26,7 @@ class DeliveryCounters(Counts):
         breaker: the state of the circuit breaker.
         timeouts: how often the driver waited for this reporter until the timeout.
         latencies: median and 99th percentile of the durations of the last batches in seconds.
-        queue_usage: share of the queue's capacity that is in use; with a spool, of the buffer before the disk.
+        queue_usage: fraction of the queue's capacity that is in use; with a spool, of the buffer before the disk.
     """
 
     failures: int
@@ -115,7 +115,7 @@ class ReporterChange(NamedTuple):
 class QueueChange(NamedTuple):
     """A reporter's queue has become nearly full, or that is over.
 
-    ``usage`` is the share of its capacity that is in use; ``at`` is the time in milliseconds since the epoch.
+    ``usage`` is the fraction of its capacity that is in use; ``at`` is the time in milliseconds since the epoch.
     """
 
     reporter: str

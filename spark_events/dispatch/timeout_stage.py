@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from spark_events.dispatch.calls import Call, begin, end, made
+from spark_events.dispatch.reporter_calls import Call, begin, end, made
 from spark_events.reporters.reporter import Reporter
 
 #: Time limit for a call to the constructor, in seconds. The first call, during startup, has no limit.
@@ -15,7 +15,7 @@ _MAKING_SECONDS = 30.0
 class TimeoutStage:
     """Call a method of the reporter; an asynchronous call that exceeds the timeout is cancelled.
 
-    A call that blocks its thread cannot be cancelled; the delivery replaces its worker.
+    A call that blocks its thread cannot be cancelled; the delivery replaces the thread.
 
     Args:
         timeout: in seconds.

@@ -1,4 +1,4 @@
-"""The right of one worker to take a store's events and to settle them."""
+"""The right of one reporter's thread to take a store's events and to settle them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.tally import Tally
 from spark_events.event import Event
 
-#: Reason for dropped events when the deadline leaves no time for a retry.
+#: Reason for dropped events when a stop leaves no time for a retry.
 SHUTDOWN = "shutdown"
 
 Store: TypeAlias = Mailbox | Spool
@@ -36,8 +36,8 @@ DELIVERED = Settlement()
 class Turn:
     """Take events of a store and settle them, until the delivery revokes the turn.
 
-    The delivery revokes the turn once: when it replaces the worker, or when it closes the store. Afterwards the turn
-    has no events, and what its worker settles has no effect.
+    The delivery revokes the turn once: when it replaces the thread, or when it closes the store. Afterwards the turn
+    has no events, and what its thread settles has no effect.
 
     Args:
         store: holds the events.
@@ -64,7 +64,7 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker makes no further attempts."""
+        """Whether the thread makes no further attempts."""
         return self.revoked or self._drain.is_over
 
     @property
@@ -80,7 +80,7 @@ class Turn:
     def is_exhausted(self) -> bool:
         """Return whether this turn has no more events.
 
-        If events remain that cannot be taken yet, the store will wake the worker.
+        If events remain that cannot be taken yet, the store will wake the thread.
         """
         return self.revoked or self._store.is_exhausted()
 

@@ -6,14 +6,12 @@ packages that come later in this list.
 """
 
 from spark_events.enrichment.api.enrich import enrich, enrich_batch
-from spark_events.enrichment.engine.calls import Context
-from spark_events.enrichment.redis_cache import RedisCache
+from spark_events.enrichment.engine.context import Context
 from spark_events.enrichment.settings import (
     Auto,
     Budget,
     Buffer,
     Cache,
-    CacheStore,
     CircuitBreaker,
     Key,
     Limits,
@@ -24,6 +22,6 @@ from spark_events.enrichment.settings import (
 )  # fmt: skip
 
 __all__ = [
-    "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure",
-    "Rate", "RedisCache", "Replay", "Retry", "enrich", "enrich_batch",
+    "Auto", "Budget", "Buffer", "Cache", "CircuitBreaker", "Context", "Key", "Limits", "OnFailure",
+    "Rate", "Replay", "Retry", "enrich", "enrich_batch",
 ]  # fmt: skip

@@ -15,8 +15,9 @@ from spark_events.errors import InvalidPlanError
 
 __all__ = ["Plan"]
 
-#: Minimum number of calls in flight with which an executor starts. With fewer calls, the window grows too slowly.
+#: Minimum number of calls in flight with which a task starts. With fewer calls, the window grows too slowly.
 _LEAST_INITIAL = 8
+_EXPECTED_IN_FLIGHT = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Plan:
             are discarded when their task ends.
         batch_size: maximum number of rows in one call.
         model: the class passed as ``output``; None: the function returns mappings.
-        executors: number of executors that divide the first number of calls in flight.
+        tasks: number of concurrent tasks that share the limits of the job evenly, where the driver leases none.
 
     Raises:
         InvalidPlanError: when a function or a combination of values is invalid.
@@ -62,7 +63,7 @@ class Plan:
     buffer_bytes: int = 64 * 1024 * 1024
     ordered: bool = True
     model: type | None = None
-    executors: int = 1
+    tasks: int = 1
 
     def __post_init__(self) -> None:
         check_function(self.fn, bulk=self.batch_size is not None)
@@ -82,16 +83,30 @@ class Plan:
         given = self.max_in_flight
         if isinstance(given, int):
             return Auto(given, given, given)
-        return given if isinstance(given, Auto) else Auto()
+        window = given if isinstance(given, Auto) else Auto()
+        if window.has_default_initial and (self.rate_limit or self.budget or self.max_in_flight_job):
+            # The limits of the user protect the service, and a small window would not use them.
+            return dataclasses.replace(window, initial=min(max(_EXPECTED_IN_FLIGHT, window.min), window.max))
+        return window
 
     @property
-    def executor_window(self) -> Auto:
-        """Bounds for one executor, whose first number of calls in flight is its part of the job's."""
+    def expected_in_flight(self) -> int:
+        """Usual number of calls in flight, before the service's capacity is known."""
+        window = self.window
+        if window.min == window.max:
+            return window.initial
+        return min(max(window.initial, _EXPECTED_IN_FLIGHT), window.max)
+
+    @property
+    def task_window(self) -> Auto:
+        """Bounds of one task that the driver leases no calls in flight: an even share of the job's bounds."""
         window = self.window
         if window.min == window.max:
             return window
-        initial = max(window.initial // self.executors, min(window.initial, _LEAST_INITIAL), window.min)
-        return dataclasses.replace(window, initial=initial)
+        most = max(1, window.max // self.tasks)
+        least = max(1, window.min // self.tasks)
+        first = max(window.initial // self.tasks, min(window.initial, _LEAST_INITIAL), least)
+        return Auto(least, most, min(first, most))
 
     @property
     def wants_context(self) -> bool:

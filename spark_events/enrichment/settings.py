@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from spark_events.config import boolean, choice, integer, number, text
 from spark_events.enrichment.checks import SECONDS, SECONDS_OR_ZERO, check, columns_of, instance, refuse
-from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "Action", "Auto", "Budget", "Buffer", "Cache", "CacheStore", "CircuitBreaker", "Key", "Limits", "OnFailure", "Rate",
-    "Replay", "Retry", "Storage", "StoreOpener",
+    "Action", "Auto", "Budget", "Buffer", "Cache", "CircuitBreaker", "Key", "Limits", "OnFailure", "Rate",
+    "Replay", "Retry", "Storage",
 ]  # fmt: skip
 
 #: Treatment of a row that has no attempts left.
@@ -37,7 +35,7 @@ class _Number(int):
 
 
 _TIMEOUT = _Seconds(30)
-_IN_FLIGHT = _Number(20)
+_IN_FLIGHT = _Number(2)
 _MOST_IN_FLIGHT = 100_000
 _MOST_ENTRIES = 100_000
 _RATIO = number("a ratio from 0 to 1, or None", at_least=0, at_most=1)
@@ -59,8 +57,9 @@ class Retry:
         on: exception types to retry, or a function that receives the exception and returns whether to retry. Default:
             temporary errors of the usual HTTP clients, database drivers and SDKs; never programming errors.
         on_result: a function that receives the call's result and returns whether to retry.
-        on_invalid: whether to retry an answer that does not fit ``output`` or is not valid JSON, such as a wrong answer
-            from a language model.
+        on_invalid: whether to retry an answer that does not fit ``output``, such as a wrong answer from a language
+            model, and errors of a function that decodes or validates the answer itself: ``JSONDecodeError``, and the
+            validation errors of Pydantic and msgspec.
         honor_retry_after: whether an answer with a Retry-After header (429, 503, 529, 403, 502, 504) pauses all calls
             by the worker process for that time. While the destination answers other calls, a 5xx pauses only its row.
 
@@ -154,17 +153,17 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Auto:
-    """Bounds within which an executor adjusts the number of calls in flight.
+    """Bounds within which a job adjusts the number of calls in flight.
 
-    The executor's tasks share the number. Each task can always have one call in flight, even if the executor then
-    exceeds ``max``. If ``min`` and ``max`` are equal, the number is fixed and applies to each task.
+    The job's tasks share the number. Each task can always have one call in flight, even if the job then exceeds
+    ``max``. Where the driver cannot lease calls to the tasks, each task adjusts its own number within an even share of
+    the bounds. If ``min`` and ``max`` are equal, the number is fixed and applies to each task.
 
     Args:
         min: the smallest number.
-        max: the largest number.
-        initial: the first number of the job, divided among the executors that run when the function is called. Each
-            executor gets at least 8, or all of ``initial`` if that is less. If necessary, the default is adjusted to
-            ``min`` and ``max``.
+        max: the largest number, up to 100,000.
+        initial: the first number. A task without leases starts with at least 8 calls, or with all of ``initial`` if
+            that is less. If necessary, the default is adjusted to ``min`` and ``max``.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -178,8 +177,13 @@ class Auto:
         check("Auto.max", self.max, integer(1, _MOST_IN_FLIGHT))
         check("Auto.min", self.min, integer(1, self.max))
         if isinstance(self.initial, _Number):
-            object.__setattr__(self, "initial", min(max(int(self.initial), self.min), self.max))
+            object.__setattr__(self, "initial", _Number(min(max(int(self.initial), self.min), self.max)))
         check("Auto.initial", self.initial, integer(self.min, self.max))
+
+    @property
+    def has_default_initial(self) -> bool:
+        """Whether the user has not given the first number."""
+        return isinstance(self.initial, _Number)
 
 
 _CALLS_IN_FLIGHT = integer(1, _MOST_IN_FLIGHT).or_else(
@@ -247,12 +251,12 @@ class Limits:
     """Limits on calls in flight, time, rate and buffer space.
 
     Args:
-        max_in_flight: concurrent calls. ``"auto"`` or an :class:`Auto`: adapted to the destination, per executor. An
-            integer: fixed, per task.
+        max_in_flight: concurrent calls, up to 100,000. ``"auto"`` or an ``Auto``: adapted to the destination, per
+            job. An integer: fixed, per task.
         max_in_flight_job: concurrent calls of the whole job, in addition to ``max_in_flight``; None: no limit.
         timeout: seconds for one attempt; None: no limit. The default is shortened to ``total_timeout`` if necessary.
         total_timeout: seconds for a call, including all attempts and pauses; None: no limit.
-        rate_limit: attempts per second for the whole job, as a number or a :class:`Rate`; None: no limit.
+        rate_limit: attempts per second for the whole job, as a number or a ``Rate``; None: no limit.
         budget: budget per minute for the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
             with ``enrich``, with Connect, and where executors cannot reach the driver. Required with
@@ -313,28 +317,11 @@ class Limits:
         return self.rate_limit.requests_per_second if isinstance(self.rate_limit, Rate) else self.rate_limit
 
 
-class CacheStore(Protocol):
-    """Store of answers that worker processes share, such as a :class:`.RedisCache`.
-
-    Only one event loop uses a store. If a method raises an error, or takes longer than ``Cache.timeout``, the engine
-    calls the service, and no row fails.
-    """
-
-    async def get_many(self, keys: Sequence[str]) -> Sequence[bytes | None]:
-        """Return the stored bytes of each key, in order; None for an unknown key."""
-
-    async def set_many(self, answers: Mapping[str, bytes], ttl: float) -> None:
-        """Store bytes by key for ``ttl`` seconds."""
-
-
-StoreOpener: TypeAlias = Callable[[], AbstractAsyncContextManager[CacheStore]]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cache:
     """Answers that equal rows share.
 
-    Equal rows share an answer within a task, and for ``ttl`` seconds within the worker process or a store. Answers are
+    Equal rows share an answer within a task, and for ``ttl`` seconds within the worker process. Answers are
     separate for each combination of function, resource, output, and column names and types. The least recently used
     answer is evicted.
 
@@ -343,14 +330,8 @@ class Cache:
             call. For one call across all partitions, repartition by these columns first, which loses the order of the
             rows. With a ``key`` and ``on_failure="fail"``, the columns of the key must be among them. None: all input
             columns, and equal rows share a call only while it is in flight or cached.
-        max_entries: maximum number of answers per worker process; not with ``store``.
+        max_entries: maximum number of answers per worker process.
         ttl: seconds until an answer expires; 0: no answer is kept for later tasks (needs ``by``).
-        store: a function without arguments that returns an async context manager for a :class:`CacheStore`, such as a
-            :class:`.RedisCache`; opened once per worker process. None: the worker process keeps the answers itself.
-        version: part of the keys in ``store``. The functions' code is not part of the keys: if a code change affects
-            the answers, change the version.
-        timeout: seconds for one access to ``store``; afterwards, the engine calls the service. Opening the store may
-            take 2 s if ``timeout`` is shorter.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
@@ -359,9 +340,6 @@ class Cache:
     by: str | Sequence[str] | None = None
     max_entries: int = _MOST_ENTRIES
     ttl: float = 300.0
-    store: StoreOpener | None = None
-    version: str = "1"
-    timeout: float = 0.5
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", columns_of("Cache.by", self.by))
@@ -369,24 +347,8 @@ class Cache:
         check("Cache.ttl", self.ttl, SECONDS_OR_ZERO)
         if not self.ttl and self.by is None:
             refuse("Cache.ttl", self.ttl, "seconds above 0 without Cache.by, because nothing would be shared")
-        check("Cache.version", self.version, text("a non-empty string, such as '1'"))
-        check("Cache.timeout", self.timeout, SECONDS)
         if not self.ttl and self.max_entries != _MOST_ENTRIES:
             refuse("Cache.max_entries", self.max_entries, "the default with Cache.ttl=0, which keeps no answers")
-        if self.store is None:
-            for name, given, default in (("version", self.version, "1"), ("timeout", self.timeout, 0.5)):
-                if given != default:
-                    raise InvalidPlanError(
-                        f"Cache.{name} is {given!r} without Cache.store, but only a store uses it: set Cache.store, or "
-                        f"remove Cache.{name}"
-                    )
-            return
-        if not callable(self.store):
-            refuse("Cache.store", self.store, "a function that returns an async context manager, or a RedisCache")
-        if not self.ttl:
-            refuse("Cache.ttl", self.ttl, "seconds above 0 with Cache.store, because nothing would be stored")
-        if self.max_entries != _MOST_ENTRIES:
-            refuse("Cache.max_entries", self.max_entries, "the default with Cache.store, which has its own limit")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -418,7 +380,8 @@ class OnFailure(Generic[A_co]):
         action: ``fail``: the batch fails. ``null``: the answers are null. ``column``: the answers are null, and an
             additional column contains the reason. ``dead_letter``: ``enrich_batch`` returns the rows in a second
             DataFrame.
-        column: for ``column`` and ``dead_letter``, the name of the column that contains the reason.
+        column: for ``column`` and ``dead_letter``, the name of the column that contains the reason, different from all
+            other columns.
         max_ratio: ratio of failed rows above which a batch fails nevertheless; None: no limit.
 
     Raises:
@@ -455,9 +418,9 @@ class Replay:
             ``input_cols``; without these, all columns.
         query: a name that stays the same across restarts; required whenever ``batch_id`` is required.
         batch_id: the number that ``foreachBatch`` passed; another number counts as the next batch, and releases the
-            earlier results of this call of ``foreachBatch``. Spark reports this number, except with Connect and in
-            threads that do not inherit Spark's local properties. In these cases, and for ``store`` outside of a stream,
-            the number is required.
+            earlier results of this call of ``foreachBatch``, even if they are still in use. Spark reports this number,
+            except with Connect and in threads that do not inherit Spark's local properties. In these cases, and for
+            ``store`` outside of a stream, the number is required.
 
     Raises:
         InvalidPlanError: when a value is invalid.

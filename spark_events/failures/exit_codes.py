@@ -7,11 +7,14 @@ containers and pods.
 from __future__ import annotations
 
 import re
+import signal
 
 from spark_events.failures.kinds import OUT_OF_MEMORY
 
-__all__ = ["class_of_exit"]
+__all__ = ["class_of_exit", "killed_by"]
 
+#: An exit code above this one stands for a signal.
+_SIGNALS = 128
 _LOST = "EXECUTOR_LOST"
 #: The failure is the end of a process or of its container, and not an exception that mentions an exit code.
 _PROCESS = re.compile(
@@ -68,3 +71,19 @@ def class_of_exit(failure: str) -> str | None:
     codes = (next(group for group in match.groups() if group) for match in _CODE.finditer(failure))
     code = next((_CODES[int(code)] for code in codes if int(code) in _CODES), None)
     return code or reason or (_LOST if failure.startswith("ExecutorLostFailure") else None)
+
+
+def killed_by(code: int) -> str | None:
+    """Describe the signal that ended a process; return None if the exit code stands for no signal.
+
+    >>> killed_by(137)
+    "killed by SIGKILL (exit code 137), by the kernel's out-of-memory killer or by a command"
+    >>> killed_by(143)
+    'killed by SIGTERM (exit code 143)'
+    """
+    try:
+        name = signal.Signals(code - _SIGNALS).name
+    except ValueError:
+        return None
+    who = ", by the kernel's out-of-memory killer or by a command" if name == "SIGKILL" else ""
+    return f"killed by {name} (exit code {code}){who}"

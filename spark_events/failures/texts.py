@@ -26,13 +26,15 @@ _RULES = tuple(
         (
             "PYTHON_OUT_OF_MEMORY",
             r"(?:^|[\s.])_?(?:Array)?MemoryError\b|ArrowMemoryError|OutOfMemoryError: (?:CUDA|HIP)"
+            r"|(?:CUDA|HIP) (?:error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
             r"|Python worker .{0,300}(?:exit code:? (?:137|-9)|SIGKILL)",
         ),
         (
             OUT_OF_MEMORY,
             r"OutOfMemory|GC overhead limit|memory limits|OOMKilled"
             r"|UNABLE_TO_ACQUIRE_MEMORY|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes|OOM(?![a-z])"
-            r"|spark\.driver\.maxResultSize|Not enough memory to build and broadcast|bad_alloc|Cannot allocate memory",
+            r"|spark\.driver\.maxResultSize|Not enough memory to build and broadcast|[Cc]annot broadcast the table"
+            r"|bad_alloc|Cannot allocate memory",
         ),
         (
             "FETCH_FAILURE",
@@ -62,7 +64,7 @@ _RULES = tuple(
             r"|CANNOT_LOAD_(?:CATALOG|FUNCTION_CLASS)|CANNOT_FIND_CATALOG|[Uu]nresolved dependenc"
             r"|PYTHON_VERSION_MISMATCH|Python in worker has different version|NoSuchMethodException"
             r"|Unable to find class|class file major version|gateway process exited|JAVA_GATEWAY_EXITED"
-            r"|[Cc]annot find catalog|must be installed",
+            r"|[Cc]annot find catalog|must be installed|IllegalAccessError|InaccessibleObject",
         ),
         (
             "PERMISSION",
@@ -71,7 +73,8 @@ _RULES = tuple(
             r"|(?:[Ss]tatus ?[Cc]ode|HTTP|code)\W{0,3}40[13]\b|Forbidden|(?i:not authorized)"
             r"|Authori[sz]ationException|Authenticat(?:ion|or)\w{0,50}Exception|[Aa]uthentication failed|GSSException"
             r"|Kerberos|[Cc]redentials|Expired ?Token|InvalidToken|SignatureDoesNotMatch|InvalidAccessKeyId"
-            r"|[Ll]ogin failed|Mkdirs failed|PermissionError|does not have .{0,30}privilege",
+            r"|[Ll]ogin failed|Mkdirs failed|PermissionError|does not have .{0,30}privilege"
+            r"|does not have \S{1,60} access|Permission '\S{1,60}' denied",
         ),
         (
             "CONFIGURATION",
@@ -82,8 +85,8 @@ _RULES = tuple(
             r"|above the max threshold|IllegalArgumentException: .{0,300}\bspark\.[a-z]\w*\.\w|ConfigException"
             r"|Address already in use|Multiple SparkContext|_NOT_ENABLED|MISSING_TIMEOUT_CONFIGURATION"
             r"|Failed to construct kafka|Cannot modify the value of a (?:static|Spark) config"
-            r"|exceeds max allowed: spark\.|[Cc]annot broadcast the table|\bunset\b|winutils|IllegalAccessError"
-            r"|InaccessibleObject|Wrong basePath|Too many open files|Failed to bind",
+            r"|exceeds max allowed: spark\.|\bunset\b|winutils|Wrong basePath"
+            r"|Too many open files|Failed to bind",
         ),
         (
             "SCHEMA_MISMATCH",
@@ -97,7 +100,8 @@ _RULES = tuple(
             r"|field\w{0,9} .{0,40}missing|Found duplicate column|COLUMN_ALREADY_EXISTS|SCHEMA_EVOLUTION|field ended by"
             r"|match the specified (?:format|partition|bucket)|(?:PARQUET|AVRO|ORC)_TYPE|_INVALID_TYPE|COLUMN_ORDINAL"
             r"|valid external type|codec for class|can not accept object|TYPE_UNACCEPTABLE|CANNOT_DETERMINE_TYPE"
-            r"|types cannot be determined|on unresolved object|[Cc]an ?not infer schema",
+            r"|types cannot be determined|on unresolved object|[Cc]an ?not infer schema"
+            r"|(?i:column|field) \S{1,99} does(?: not|n't) exist|not match table schema",
         ),
         (
             "MISSING_FILE_OR_TABLE",
@@ -105,7 +109,9 @@ _RULES = tuple(
             r"|NoSuch(?:Table|Database|Namespace|Key|Bucket)|(?:SCHEMA|VIEW|TABLE|DATABASE|NAMESPACE)_NOT_FOUND"
             r"|[Dd]atabase .{0,99} not found|FILE_NOT_EXIST|[Ff]ile does not exist|No such file|UnknownTopicOrPartition"
             r"|data may have been lost|OffsetOutOfRange|offset was changed|is not a Delta table|METADATA_NOT_FOUND"
-            r"|NoSuchFile|BlockMissing|does not exist",
+            r"|NoSuchFile|BlockMissing|(?:[a-z0-9]{1,9}:/|[\s'\"]/)\S{1,300} does not exist"
+            r"|(?i:path|file|folder|directory|table|view|relation|database|schema|namespace|catalog|topic|bucket"
+            r"|container|collection|index|object|key|partition)\b.{0,300} does not exist",
         ),
         (
             "DATA_ERROR",
@@ -136,7 +142,7 @@ _RULES = tuple(
         ),
         (
             "USER_CODE",
-            r"Task not serializable",
+            r"Task not serializable|attempting to reference SparkContext",
         ),
     )
 )

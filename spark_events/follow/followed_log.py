@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spark_events.event import Event
-from spark_events.records.event_log.files import EventLog, Position
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import EventLog, Position
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import LogTranslation
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 _LISTENER = "io.sparkevents."

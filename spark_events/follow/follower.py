@@ -10,11 +10,11 @@ from spark_events.clocks import SYSTEM, Clocks
 from spark_events.event import Event
 from spark_events.follow.followed_log import FollowedLog
 from spark_events.follow.positions import PositionFile, StoredLog
-from spark_events.records.event_log.files import EventLog, Position, find_logs, looks_like_a_log, part_of
-from spark_events.records.event_log.places import LogPath
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import EventLog, Position, find_logs, looks_like_a_log, part_of
+from spark_events.records.event_log.log_paths import LogPath
+from spark_events.translate.translation_config import TranslateConfig
 
-__all__ = ["FollowConfig", "Follower", "LogState", "NotifyingSink", "Round"]
+__all__ = ["FollowConfig", "Follower", "LogState", "NotifyingSink", "Sweep"]
 
 
 class NotifyingSink(Protocol):
@@ -68,7 +68,7 @@ class LogState:
 
 
 @dataclasses.dataclass(slots=True)
-class Round:
+class Sweep:
     """Result of one look at the folder.
 
     Attributes:
@@ -131,19 +131,21 @@ class Follower:
         self._saved = -limits.save_every
         self._lag = 0.0
 
-    def look(self) -> Round:
+    def look(self) -> Sweep:
         """Read and deliver what is new in all logs.
 
         Raises:
             OSError: when the place does not exist or cannot be reached.
             SparkEventsError: when the positions cannot be stored.
         """
-        found = Round()
+        found = Sweep()
 
         def unlisted(error: OSError) -> None:
             found.failed += 1
             self._note(f"cannot read {error.filename}: {error.strerror or error}")
 
+        if not self._positions.knows_folder:
+            self._survey()
         seen: set[str] = set()
         for log in find_logs(self._place, unlisted):
             if self._is_followed(log):
@@ -153,12 +155,24 @@ class Follower:
         if not found.failed:
             self._positions.forget_others(seen)
             self._open = {key: one for key, one in self._open.items() if key in seen}
-            self._positions.knows_folder = True
         found.events += sum(self._judge(key, one) for key, one in self._open.items())
         self._positions.save()
         found.running = [one.state for one in self._open.values()]
         found.lag, self._lag = self._lag, 0.0
         return found
+
+    def _survey(self) -> None:
+        """Note which logs are complete before any is read: they are history, of which nobody wants to be notified.
+
+        Reading them may take long. A log that is completed meanwhile raises alarms, also if this process is killed.
+        """
+        failed: list[OSError] = []
+        for log in find_logs(self._place, failed.append):
+            if not log.in_progress and self._is_followed(log):
+                self._positions.logs.setdefault(log.key, StoredLog(is_history=True))
+        if not failed:
+            self._positions.knows_folder = True
+            self._positions.save()
 
     def _is_followed(self, log: EventLog) -> bool:
         if log.key in self._positions.logs:
@@ -176,9 +190,7 @@ class Follower:
     def _advance(self, log: EventLog) -> int:
         """Deliver the new events of a log; return their number."""
         key, extent = log.key, _Extent.of(log)
-        # At the first look, a complete log is history, of which nobody wants to be notified.
-        is_history = not self._positions.knows_folder and not log.in_progress
-        stored = self._positions.logs.setdefault(key, StoredLog(is_history=is_history))
+        stored = self._positions.logs.setdefault(key, StoredLog())
         before = _Extent(stored.part, stored.size)
         is_known = key in self._open or stored.is_lost
         if stored.is_over or extent.size < 0 or (extent == before and is_known):

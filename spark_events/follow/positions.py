@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from spark_events.errors import SparkEventsError
-from spark_events.records.event_log.files import Position
+from spark_events.records.event_log.log_files import Position
 
 _VERSION = 1
 

@@ -1,7 +1,7 @@
-"""Find tables and paths in the description of a physical plan.
+"""Find tables and paths in the nodes of a physical plan.
 
-The description is in Spark's mode ``formatted``, the default. The shim and the reader of event logs select the same
-lines of the description, so both use this parser.
+The shim and the reader of event logs select the same nodes, so both use this parser. Spark has no fields for the names:
+a scan's name is part of the node's name, and a command's target is one of its arguments.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_SCAN = re.compile(r"\(\d+\) (Batch)?Scan (?!ExistingRDD|OneRowRelation)(.+)")
-_LOCATION = re.compile(r"Location: \w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
+import msgspec
+
+_SCAN = re.compile(r"(Batch)?Scan (?!ExistingRDD|OneRowRelation)(.*)")
+_LOCATION = re.compile(r"\w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
 #: Prefix of the name of a cached table.
 _CACHED = "In-memory table "
 #: Patterns that find the target in a command's arguments; the most reliable pattern comes first.
@@ -18,32 +20,34 @@ _TARGETS = (
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
     re.compile(r"\bpath=([^,\]\s]+)"),
-    re.compile(r"Arguments: ([a-z][a-z0-9+.-]*:/[^,]*|/[^,]*)"),
+    re.compile(r"\bDeltaTableV2\([^,]*,\s*([^,\s]+)"),
+    re.compile(r"^([a-z][a-z0-9+.-]*:/[^,]*|/[^,]*)"),
 )
 
 
-def tables(plan: Sequence[str]) -> tuple[list[str], list[str]]:
+class PlannedNode(msgspec.Struct, frozen=True):
+    """Node of a plan that names a table or a path; ``location`` is that of a scan of files."""
+
+    name: str
+    location: str = ""
+    arguments: str = ""
+
+
+def tables(plan: Sequence[PlannedNode]) -> tuple[list[str], list[str]]:
     """Return the tables and paths that a plan reads, and those that a plan writes.
 
     Each name occurs once.
     """
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
-    node = ""
-    for line in plan:
-        if line.startswith("("):
-            node = line
-            name = _scanned(line)
-            if name:
-                reads[name] = None
-                node = ""
-        elif line.startswith("Location: ") and _SCAN.match(node):
-            found = _LOCATION.match(line)
-            reads.update(dict.fromkeys(_paths(found[1]) if found else ()))
-        elif line.startswith("Arguments: ") and node and not _SCAN.match(node):
-            target = next((found[1] for found in (pattern.search(line) for pattern in _TARGETS) if found), None)
-            if target:
-                writes[target.replace("`", "")] = None
+    for node in plan:
+        scan = _SCAN.match(node.name)
+        if scan is not None:
+            name = _scanned(scan)
+            location = _LOCATION.match(node.location)
+            reads.update(dict.fromkeys([name] if name else _paths(location[1]) if location else ()))
+        elif target := next((found[1] for found in (one.search(node.arguments) for one in _TARGETS) if found), None):
+            writes[target.replace("`", "")] = None
     return list(reads), list(writes)
 
 
@@ -53,14 +57,11 @@ def _paths(location: str) -> list[str]:
     return [path for path in paths if not path.startswith("...")]
 
 
-def _scanned(header: str) -> str:
-    """Return the table of a scan; "" if the node is not a scan or scans paths."""
-    found = _SCAN.match(header)
-    if found is None:
-        return ""
-    name = found[2].partition("[")[0].strip()
+def _scanned(scan: re.Match[str]) -> str:
+    """Return the table of a scan; "" if the node scans paths."""
+    name = scan[2].partition("[")[0].strip()
     if name.startswith(_CACHED):
         return name.removeprefix(_CACHED)
     # "Scan parquet spark_catalog.default.t" contains a format before the table; "BatchScan local.db.t[filters=]" does
     # not.
-    return name if found[1] or "(" in name else name.partition(" ")[2].strip()
+    return name if scan[1] or "(" in name else name.partition(" ")[2].strip()

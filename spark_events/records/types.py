@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from spark_events.records.plan_tables import tables
-from spark_events.records.progress import StreamingProgress
+from spark_events.records.plan_tables import PlannedNode, tables
+from spark_events.records.query_progress import StreamingProgress
 
 #: Spark's default for the maximum number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
@@ -136,6 +136,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     main method runs, if spark-submit read the class from a jar's manifest. ``namespaces`` are the second parts of the
     application's setting keys. ``links`` contains URLs, the run that submitted the application, and the driver's place
     on Kubernetes, under the names in :data:`LINKS`, and ``node``. ``settings`` contains Spark's own settings, redacted.
+    ``pipeline`` is the name of the declarative pipeline that the application runs, found by the sidecar.
     """
 
     app_id: str | None
@@ -151,6 +152,7 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     namespaces: list[str] = []
     links: dict[str, str] = {}
     settings: dict[str, str] = {}
+    pipeline: str | None = None
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
@@ -203,24 +205,41 @@ class BatchStarted(_Line, frozen=True, kw_only=True):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest memory that Spark has measured in one process of a kind, in bytes; 0: not measured.
+
+    Spark measures at a heartbeat and when a task ends, so a process may have used more before it died.
+    ``executor`` is the executor of the failed task, whose peaks these are; empty: unknown, so the peaks are the highest
+    of any executor. ``executor_offheap`` is memory of the JVM outside the heap. ``executor_python`` is that of an
+    executor's Python processes, measured only with ``spark.executor.processTreeMetrics.enabled``.
+    """
+
+    executor: str = ""
+    driver_heap: int = 0
+    executor_heap: int = 0
+    executor_offheap: int = 0
+    executor_python: int = 0
+
+
 class JobEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerJobEnd``; a job without a failure has succeeded.
 
-    ``ui`` is the address of the driver's UI.
+    ``ui`` is the address of the driver's UI. ``peaks`` is None if the job succeeded.
     """
 
     job_id: int
     time: int
     failure: Failure | None = None
+    peaks: MemoryPeaks | None = None
     ui: str = ""
 
 
 class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerSQLExecutionStart`` of an execution outside micro-batches.
 
-    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those lines of the
-    physical plan's description that name tables and paths. Secrets in the lines are redacted, and the lines have at
-    most 4,096 characters in total. ``tags`` and ``group`` are those of the execution's jobs, if the Spark version
+    ``root_id`` and ``description`` belong to the outermost enclosing execution. ``plan`` contains those nodes of the
+    physical plan that name tables and paths. Secrets in their texts are redacted, and the texts have at most 4,096
+    characters in total. ``tags`` and ``group`` are those of the execution's jobs, if the Spark version
     reports them.
     """
 
@@ -228,7 +247,7 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
     time: int
     root_id: int | None = None
     description: str | None = None
-    plan: list[str] = []
+    plan: list[PlannedNode] = []
     tags: str = ""
     group: str | None = None
 
@@ -244,7 +263,7 @@ class SqlExecutionStart(_Line, frozen=True, kw_only=True):
 
 
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
+    """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success of a job group after a failure.
 
     ``root_id`` and ``description`` belong to the outermost enclosing execution.
     """
@@ -257,10 +276,11 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
 
 
 class DataWritten(_Line, frozen=True, kw_only=True):
-    """Success of an outermost SQL execution that has written data, outside micro-batches.
+    """Success of an outermost SQL execution that has written data, or of a write within a micro-batch.
 
     ``started`` is the time of the execution's start. ``nodes`` are the commands of the execution and of its nested
     executions, redacted, by execution id. ``metrics`` are the write's metrics that Spark reported, by Spark's names.
+    ``query_id``, ``run_id`` and ``batch_id`` are those of the micro-batch; None outside micro-batches.
     """
 
     execution_id: int
@@ -268,6 +288,9 @@ class DataWritten(_Line, frozen=True, kw_only=True):
     started: int
     nodes: dict[int, str] = {}
     metrics: dict[str, int] = {}
+    query_id: str | None = None
+    run_id: str | None = None
+    batch_id: int | None = None
 
 
 class StatementStarted(_Line, frozen=True, kw_only=True):
@@ -300,6 +323,21 @@ class StatementFailed(StatementStarted, frozen=True, kw_only=True):
     tag: str | None = None
     error: str = ""
     trace: str = ""
+
+
+class PipelineCommandStarted(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerConnectOperationStarted`` of a command that defines or runs a declarative pipeline.
+
+    ``statement`` is the command in the text format of protocol buffers, without the plan that it contains.
+    """
+
+
+class PipelineCommandEnded(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerConnectOperationFinished`` of such a command, which has succeeded."""
+
+
+class PipelineCommandCancelled(StatementStarted, frozen=True, kw_only=True):
+    """``SparkListenerConnectOperationCanceled`` of such a command, for example because its client was interrupted."""
 
 
 class StageSubmitted(_Line, frozen=True, kw_only=True):
@@ -439,7 +477,8 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     A stage attempt without a failure reason has succeeded. ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``,
     the number of consecutive attempts that may fail. ``task_failure`` is the stack trace of the failed task whose
     message is the reason for the stage's failure. ``lost_executor`` and ``lost_host`` identify the executor whose
-    shuffle output a task could not fetch. ``totals`` is None if the stage began before the listener was added.
+    shuffle output a task could not fetch. ``totals`` is None if the stage began before the listener was added, and
+    ``peaks`` if the attempt succeeded.
     """
 
     stage_id: int
@@ -454,6 +493,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     lost_host: str | None = None
     most_failures: int = MOST_FAILURES
     totals: StageTotals | None = None
+    peaks: MemoryPeaks | None = None
 
 
 class ExecutorAdded(_Line, frozen=True, kw_only=True):
@@ -676,6 +716,9 @@ Record: TypeAlias = (
     | StatementStarted
     | StatementTimedOut
     | StatementFailed
+    | PipelineCommandStarted
+    | PipelineCommandEnded
+    | PipelineCommandCancelled
     | QueryStarted
     | QueryIdle
     | QueryTerminated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from spark_events.errors import SparkEventsError
 from spark_events.event.heartbeat import HEARTBEAT
@@ -13,7 +13,9 @@ from spark_events.event.text import plain
 from spark_events.report.drawing import drawing_of
 from spark_events.report.findings import findings, notes_on
 from spark_events.report.intervals import idle_times, overdue_work
-from spark_events.report.model import (
+from spark_events.report.numbers import Numbers, numbers_of
+from spark_events.report.problems import problems_of, stale_sources
+from spark_events.report.report_model import (
     EventReport,
     Finding,
     IdleTime,
@@ -24,8 +26,6 @@ from spark_events.report.model import (
     StaleSource,
     SubjectReport,
 )
-from spark_events.report.numbers import Numbers, numbers_of
-from spark_events.report.problems import problems_of, stale_sources
 from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, uptime
 from spark_events.report.table import EventTable
 from spark_events.report.wording import counted, span
@@ -37,9 +37,9 @@ _YEAR_2000 = 946_684_800_000
 _TOLERANCE = 300_000
 _MOST_RUNS = 1_000
 #: Applications whose events come only from stale sources, with the time of the newest event of these sources.
-_STALE_APPLICATIONS = """
-SELECT app, max(newest_ts_millis) FROM (SELECT DISTINCT app, source_number AS source FROM event)
-JOIN spark_events_sources USING (source) GROUP BY app HAVING bool_and(is_stale)
+#: Time since which nothing is known of an application or query that has not ended.
+_SILENT = """
+SELECT CASE entity WHEN 'query' THEN 'q:' ELSE 'a:' END || subject, since_ts_millis FROM spark_events_silent
 """
 _MOST_NAMES = 10
 
@@ -55,6 +55,7 @@ class ReportOptions:
         applications: names, ids or patterns of applications; empty: all.
         queries: names, ids or patterns of queries; empty: all.
         sla_ms: limit for the duration of a commit.
+        source: the source in the report's commands, such as a folder with many logs; None: the first that was read.
     """
 
     since: int | None = None
@@ -62,6 +63,7 @@ class ReportOptions:
     applications: Sequence[str] = ()
     queries: Sequence[str] = ()
     sla_ms: int | None = None
+    source: str | None = None
 
 
 def build(
@@ -86,6 +88,7 @@ def build(
         SparkEventsError: there is no event, or no event matches the options.
     """
     duplicates = table.remove_duplicates()
+    table.separate_environments()
     ahead = _date_back(table, now)
     at = _choose_period(table, options, now)
     table.compute_sources(at)
@@ -99,8 +102,9 @@ def build(
         for subject, some in runs_of(table).items()
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
-    problems = problems_of(table, at, plain(sources[0].source) if sources else "SOURCE")
-    quiet = _quiet_since(table, runs, problems)
+    source = options.source or (sources[0].source if sources else "SOURCE")
+    problems = problems_of(table, at, plain(source))
+    quiet: dict[str, int] = dict(table.run(_SILENT))
     uptimes = {subject: uptime(some, since, min(until, quiet.get(subject, until))) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
     ends = {run.key: run.end for some in runs.values() for run in some}
@@ -179,25 +183,25 @@ def _choose_period(table: EventTable, options: ReportOptions, now: int) -> int:
 
 def _choose(table: EventTable, options: ReportOptions) -> None:
     if options.applications:
-        chosen = _matching(table, "--app", "app", "app_id", options.applications)
+        chosen = _matching(table, "--app", "app", "app_id, app_name", options.applications)
         table.run("DELETE FROM event WHERE NOT coalesce(list_contains(?, app), false)", chosen)
     if options.queries:
-        chosen = _matching(table, "--query", "coalesce(query_name, query_id)", "query_id", options.queries)
         name = "coalesce(query_name, query_id)"
+        chosen = _matching(table, "--query", name, "query_id", options.queries)
         table.run(f"DELETE FROM event WHERE query_id IS NOT NULL AND NOT list_contains(?, {name})", chosen)
         table.run("DELETE FROM event WHERE app NOT IN (SELECT app FROM event WHERE query_id IS NOT NULL)")
 
 
-def _matching(table: EventTable, option: str, name: str, identity: str, patterns: Sequence[str]) -> list[str]:
-    """Return the applications or queries whose name or id matches a pattern.
+def _matching(table: EventTable, option: str, name: str, others: str, patterns: Sequence[str]) -> list[str]:
+    """Return the applications or queries whose name, id, or name without its environment, matches a pattern.
 
     Raises:
         SparkEventsError: a pattern matches no name and no id.
     """
-    known = table.run(f"SELECT DISTINCT {name}, {identity} FROM event WHERE {name} IS NOT NULL")
+    known = table.run(f"SELECT DISTINCT {name}, [{others}] FROM event WHERE {name} IS NOT NULL")
     chosen = set()
     for pattern in patterns:
-        found = {one for one, key in known if one == pattern or key == pattern or fnmatch.fnmatchcase(one, pattern)}
+        found = {one for one, keys in known if pattern in keys or fnmatch.fnmatchcase(one, pattern) or one == pattern}
         if not found:
             names = sorted({one for one, _ in known})
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -220,21 +224,6 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     if since > until:
         raise SparkEventsError("no event in this period")
     return since, until, until_is
-
-
-def _quiet_since(
-    table: EventTable, runs: Mapping[str, list[SubjectRun]], problems: Sequence[ProblemCard]
-) -> dict[str, int]:
-    """Return the time since which nothing is known of an application or query that has not ended."""
-    silent = {subject: one.since for one in problems if one.kind == "silent" for subject in one.subjects}
-    stale: dict[str, int] = dict(table.run(_STALE_APPLICATIONS))
-    found = {}
-    for subject, some in runs.items():
-        last = latest(some)
-        times = [silent.get(subject), silent.get(f"a:{last.key[0]}"), stale.get(last.key[0])]
-        if last.end is None and (known := [time for time in times if time is not None]):
-            found[subject] = min(known)
-    return found
 
 
 def _status(
@@ -292,6 +281,7 @@ def _subject(
         runs=tuple(_summary(run) for run in inside[-_MOST_RUNS:]),
         run_count=len(inside),
         failed_runs=sum(run.is_bad for run in inside),
+        doubtful_runs=sum(run.is_doubtful for run in inside),
         downtimes=downs,
         commits=numbers.commits.get(key),
         watermark=numbers.watermarks.get(key),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_events.event.text import on_one_line
-from spark_events.report.model import ProblemCard
-from spark_events.report.wording import shortened, when
+from spark_events.report.report_model import ProblemCard
+from spark_events.report.wording import named, shortened, when
 
 _LABEL = 9
 _MOST_OFFSETS = 160
@@ -25,15 +25,20 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
         about = [problem.failure_class or ""]
         if problem.retry_useful is not None:
             about.append("a rerun may help" if problem.retry_useful else "a rerun does not help")
+        if problem.recommendation:
+            about.append(f"try {problem.recommendation}")
         more = "; ".join(filter(None, about))
         yield "why", shortened(problem.cause) + (f" ({more})" if more else "")
     if problem.location:
-        yield "line", shortened(problem.location)
+        source = f": {shortened(problem.source_line)}" if problem.source_line else ""
+        yield "line", shortened(problem.location) + source
     if data := "; ".join(_data(problem)):
         yield "data", data
     if problem.kind == "failure":
         times = "first time in this period" if problem.times == 1 else f"{_ordinal(problem.times)} time in this period"
         alarms = f", {problem.alarms:,} failures in this incident" if problem.alarms > 1 else ""
+        if len(problem.subjects) > 1:
+            alarms = f", {problem.alarms:,} failures of {len(problem.subjects):,} queries"
         yield "times", times + alarms
     yield "where", "; ".join(_place(problem))
     if problem.links:
@@ -50,11 +55,15 @@ def _data(problem: ProblemCard) -> Iterator[str]:
         yield f"offsets {offsets if len(offsets) <= _MOST_OFFSETS else f'{offsets[:_MOST_OFFSETS]}…'}"
     if problem.failed_batch is not None:
         yield f"batch {problem.failed_batch} failed"
+    if problem.data_file is not None:
+        yield f"file {shortened(problem.data_file)}"
+    if problem.data_partition is not None:
+        yield f"partition {problem.data_partition} of the stage"
 
 
 def _place(problem: ProblemCard) -> Iterator[str]:
     state = "has ended" if problem.application_ended else "has not ended"
-    yield f"application '{shortened(problem.application)}' {problem.app_id or ''} {state}".replace("  ", " ")
+    yield f"application '{named(problem.application)}' {problem.app_id or ''} {state}".replace("  ", " ")
     if problem.environment:
         yield problem.environment
     yield from (f"{name}={value}" for name, value in sorted(problem.tags.items()))

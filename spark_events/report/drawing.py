@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from spark_events.report.intervals import IdleInterval
-from spark_events.report.model import Drawing, FailureGroup, Marker, Point, Segment, Step, SubjectReport
 from spark_events.report.numbers import DURATION, LAG, QUERY
+from spark_events.report.report_model import Drawing, FailureGroup, Marker, Point, Segment, Step, SubjectReport
 from spark_events.report.runs import FAILURE, GROUP, SubjectRun
 from spark_events.report.table import NO_APPLICATION, EventTable
 

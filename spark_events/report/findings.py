@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from spark_events.report.model import Finding, ProblemCard, SubjectReport
 from spark_events.report.numbers import Numbers
+from spark_events.report.report_model import Finding, ProblemCard, SubjectReport
 from spark_events.report.runs import RunKey, SubjectRun, latest, overlapping
 from spark_events.report.table import NO_APPLICATION
-from spark_events.report.wording import counted, shortened, span, when
+from spark_events.report.wording import counted, named, shortened, span, when
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 #: Minimum number of restarts in the period that counts as a crash loop of a query or application.
@@ -18,7 +18,7 @@ _MOST_NAMES = 5
 
 def title(subject: SubjectReport) -> str:
     """Return the name of an application or query, for sentences."""
-    return f"{subject.kind.capitalize()} '{shortened(subject.name)}'"
+    return f"{subject.kind.capitalize()} '{named(subject.name)}'"
 
 
 def findings(
@@ -131,7 +131,7 @@ def notes_on(runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectRep
         }
         for kind, count in counts.items():
             if count:
-                kinds.setdefault(kind, []).append((shortened(subject.name), count))
+                kinds.setdefault(kind, []).append((named(subject.name), count))
     notes = []
     for kind, found in kinds.items():
         names = ", ".join(f"'{name}'" for name, _ in found[:_MOST_NAMES])

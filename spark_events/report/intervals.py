@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from spark_events.report.model import IdleTime, Overdue
 from spark_events.report.numbers import QUERY
+from spark_events.report.report_model import IdleTime, Overdue
 from spark_events.report.runs import RunKey
 from spark_events.report.table import NO_APPLICATION, EventTable
 from spark_events.report.wording import shortened

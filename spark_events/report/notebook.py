@@ -10,8 +10,8 @@ from pathlib import Path
 
 from spark_events.event import Event
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
+from spark_events.report.report_model import EventReport
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 

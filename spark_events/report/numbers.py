@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spark_events.report.model import (
+from spark_events.report.report_model import (
     CommitNumbers,
     EnrichmentNumbers,
     FailureGroup,
@@ -69,8 +69,10 @@ SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?')
   coalesce(list_sort(list(DISTINCT coalesce(query_name, query_id)) FILTER (query_id IS NOT NULL)), [])
     [:{_MOST_SUBJECTS}] AS queries,
   arg_max(left(stack, {_MOST_STACK}), (ts, sequence)) FILTER (stack IS NOT NULL) AS stack,
-  arg_max(failure_class, (ts, sequence)) AS failure_class,
-  arg_max(retry_useful = 'true', (ts, sequence)) AS retry_useful
+  coalesce(arg_max(failure_class, (ts, sequence)) FILTER (failure_class <> 'UNKNOWN'), max(failure_class))
+    AS failure_class,
+  arg_max(retry_useful = 'true', (ts, sequence)) AS retry_useful,
+  count(DISTINCT coalesce(nullif(incident_id, ''), CAST(id AS VARCHAR))) AS incidents
 FROM (SELECT *, {GROUP} AS key, {CAUSE} AS cause FROM period WHERE {FAILURE})
 GROUP BY key ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
@@ -209,5 +211,7 @@ def _failures(table: EventTable) -> tuple[tuple[FailureGroup, ...], dict[str, tu
     total, first, last = table.run(f"SELECT count(*), min(ts), max(ts) FROM period WHERE {FAILURE}")[0]
     if others := total - sum(group.count for group in groups):
         text = f"{others:,} failures of other causes; choose an application with --app, or a period with --since"
-        groups.append(FailureGroup("", "?", text, None, None, others, 0, first, last, {}, (), (), None))
+        groups.append(
+            FailureGroup("", "?", text, None, None, others, 0, first, last, {}, (), (), None, incidents=others)
+        )
     return tuple(groups), {subject: tuple(some.items()) for subject, some in by_subject.items()}

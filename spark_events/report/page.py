@@ -15,7 +15,7 @@ from importlib import resources
 
 import msgspec
 
-from spark_events.report.model import EventReport, FailureGroup, SubjectReport
+from spark_events.report.report_model import EventReport, FailureGroup, SubjectReport
 
 _MOST_RUNS, MOST_SLOW, _MOST_ITEMS = 50, 200, 200
 #: Maximum number of characters of a stack trace, for the most frequent causes and for other causes.

@@ -10,16 +10,16 @@ import hashlib
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_events.event.text import on_one_line, visible
 from spark_events.report.cards import card
-from spark_events.report.model import Link, ProblemCard, StaleSource
 from spark_events.report.numbers import QUERY
+from spark_events.report.report_model import Link, ProblemCard, StaleSource
 from spark_events.report.runs import FAILURE
 from spark_events.report.table import EventTable
-from spark_events.report.wording import counted, shortened, span, when
+from spark_events.report.wording import counted, named, span, when
 
 _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 #: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
@@ -55,9 +55,11 @@ LEFT JOIN known AS start ON start.id = started.id
 LEFT JOIN history ON history.incident_key = now.incident_key
 LEFT JOIN ended ON ended.app_id = now.app_id
 """
+# A query of the same name in another environment is other work.
 _COMMITTED = f"""
-SELECT {QUERY} AS subject, arg_max(batch_id, (ts, sequence)), max(ts) FROM event
-WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1
+SELECT {QUERY} AS subject, coalesce(environment, '') AS environment, arg_max(batch_id, (ts, sequence)), max(ts)
+FROM event
+WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
 """
 _STALE = """
 SELECT source, newest_ts_millis, age_ms,
@@ -76,8 +78,8 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
         at: the time at which the problems are current.
         place: the source that commands name.
     """
-    committed = {subject: (batch, ts) for subject, batch, ts in table.run(_COMMITTED)}
-    found = [_problem(row, committed.get(row["key"], (None, None)), at, place) for row in table.rows(_ROWS)]
+    committed = {(subject, where): (batch, ts) for subject, where, batch, ts in table.run(_COMMITTED)}
+    found = [_problem(row, committed, at, place) for row in table.rows(_ROWS)]
     groups: dict[tuple[str, ...], list[ProblemCard]] = defaultdict(list)
     for one in found:
         cause = (one.cause or "").partition("\n")[0]
@@ -95,8 +97,12 @@ def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource,
     )
 
 
-def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: int, place: str) -> ProblemCard:
+def _problem(
+    row: dict[str, Any], commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
+) -> ProblemCard:
     about: dict[str, Any] = json.loads(row["base"] or "{}") | json.loads(row["attributes"] or "{}")
+    environment = _text(about, "deployment.environment.name")
+    committed = commits.get((row["key"], environment or ""), (None, None))
     kind, is_query = row["kind"], row["entity"] == "query"
     has_failed = kind in ("failure", "ended", "crash-loop")
     failed = row["attributes"] is not None and has_failed
@@ -107,9 +113,10 @@ def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: 
         cause = _text(about, "spark.status.reason")
     has_ended = row["application_status"] is not None
     is_severe = kind not in ("overdue", "breaker") or str(row["severity"]) in _LEVELS
-    ran = f" of '{shortened(row['app_name'])}'" if is_query else ""
-    name = f"{'Query' if is_query else 'Application'} '{shortened(row['name'])}'{ran}"
+    ran = f" of '{named(row['app_name'])}'" if is_query else ""
+    name = f"{'Query' if is_query else 'Application'} '{named(row['name'])}'{ran}"
     batch = about.get("spark.batch.id") if failed else None
+    partition = about.get("failure.data.partition")
     problem = ProblemCard(
         id=_slug(row["incident_key"] or f"{row['subject']}/{kind}"),
         incident_key=row["incident_key"],
@@ -131,23 +138,27 @@ def _problem(row: dict[str, Any], committed: tuple[int | None, int | None], at: 
         error_type=_text(about, "error.type") if failed else None,
         failure_class=_text(about, "failure.class") if failed else None,
         retry_useful=_flag(about.get("failure.retry_useful")) if failed else None,
+        recommendation=_text(about, "failure.recommendation") if failed else None,
         location=(
             _text(about, "failure.location")
             if failed
             else _text(about, "spark.deadline.location") or _text(about, "spark.deadline.place")
         ),
+        source_line=_text(about, "failure.source_line") if failed else None,
         committed_batch=committed[0],
         committed_at=committed[1],
         committed_offsets=_text(about, "spark.streaming.query.committed_offsets"),
         failed_batch=batch if isinstance(batch, int) and batch != committed[0] else None,
+        data_file=_text(about, "failure.data.file") if failed else None,
+        data_partition=partition if failed and isinstance(partition, int) else None,
         application_ended=has_ended,
-        environment=_text(about, "deployment.environment.name"),
+        environment=environment,
         tags={
             key.removeprefix("spark.tag."): str(value) for key, value in about.items() if key.startswith("spark.tag.")
         },
         host=_text(about, "host.name"),
         links=_links(about, has_ended),
-        command=_command(place, row["app_name"] or "?", row["incident_key"]),
+        command=_command(place, row["app_name"] or "?", row["app_id"], row["incident_key"]),
         text="",
     )
     return dataclasses.replace(problem, text=card(problem))
@@ -169,7 +180,8 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
         return f"{name}: its last run has been {row['cause']} {lasting}"
     if kind == "silent":
         what = "commit" if row["entity"] == "query" else "event"
-        usual = "" if row["usual_ms"] is None else f", usually every {span(row['usual_ms'])}"
+        # Events of one moment say nothing about the interval.
+        usual = f", usually every {span(row['usual_ms'])}" if row["usual_ms"] else ""
         return f"{name} is silent: no {what} {lasting}{usual}"
     if kind == "crash-loop":
         ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
@@ -183,7 +195,7 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
         limit = about.get("spark.deadline.limit_ms")
         work = what if number is None else f"{what} {number}"
         return f"{name}: {work} has been overdue {lasting}" + (f", limit {span(limit)}" if limit else "")
-    reporter = f"Reporter '{about.get('spark.events.reporter.name', '?')}' of '{shortened(row['app_name'])}'"
+    reporter = f"Reporter '{about.get('spark.events.reporter.name', '?')}' of '{named(row['app_name'])}'"
     return f"{reporter} has been open {lasting}"
 
 
@@ -193,8 +205,8 @@ def _joined(some: list[ProblemCard]) -> ProblemCard:
     if len(some) == 1:
         return first
     state = {"failure": "are down", "ended": "are down", "silent": "are silent", "overdue": "are overdue"}
-    title = f"{len(some):,} queries of '{shortened(first.application)}' {state.get(first.kind, 'fail repeatedly')}"
-    names = ", ".join(shortened(one.name) for one in sorted(some, key=lambda one: one.name)[:3])
+    title = f"{len(some):,} queries of '{named(first.application)}' {state.get(first.kind, 'fail repeatedly')}"
+    names = ", ".join(named(one.name) for one in sorted(some, key=lambda one: one.name)[:3])
     more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
     since = f"since {when(first.since)} ({span(first.duration_ms)})"
     joined = dataclasses.replace(
@@ -224,8 +236,10 @@ def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
     )
 
 
-def _command(place: str, application: str, key: str | None) -> str:
-    command = f"spark-events why {shlex.quote(place)} {shlex.quote(application)}"
+def _command(place: str, application: str, app_id: str | None, key: str | None) -> str:
+    """Return the command; a name that the terminal shows otherwise than it is cannot be typed, so it takes the id."""
+    chosen = application if named(application) == application else app_id or application
+    command = f"spark-events why {shlex.quote(place)} {shlex.quote(chosen)}"
     return command if key is None else f"{command} --incident {shlex.quote(key)}"
 
 

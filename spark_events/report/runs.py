@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from spark_events.report.model import Downtime
+from spark_events.report.report_model import Downtime
 from spark_events.report.table import EventTable
 from spark_events.report.wording import shortened
 
@@ -57,6 +57,11 @@ class SubjectRun:
     def is_bad(self) -> bool:
         """Whether the application or query is down after this run."""
         return self.status in BAD
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the run ended after a failure, with an unknown exit code."""
+        return self.status == "ENDED" and self.cause is not None
 
 
 _RUNS = f"""

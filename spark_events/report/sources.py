@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,17 @@ from spark_events.config.references import resolve
 from spark_events.errors import MissingExtraError, SparkEventsError
 from spark_events.event import Event, encode_lines
 from spark_events.records.event_log.compression import CutOffError, DamagedLogError, pieces
-from spark_events.records.event_log.files import EventLog, find_logs, is_named_like_a_log, looks_like_a_log
-from spark_events.records.event_log.places import FORMS, LogPath, is_log_url, place_of
-from spark_events.report.model import SourceSummary
-from spark_events.report.table import EventTable, TemporaryFilesError, lasting
+from spark_events.records.event_log.log_files import EventLog, find_logs, is_named_like_a_log, looks_like_a_log
+from spark_events.records.event_log.log_paths import FORMS, LogPath, is_log_url, place_of
+from spark_events.report.columnar import parquet_files, read_parquet
+from spark_events.report.report_model import SourceSummary
+from spark_events.report.table import EventTable, TemporaryFilesError, lasting, quoted, without_environment
 from spark_events.report.wording import counted
-from spark_events.reporters.database.config import DatabaseConfig, database_url
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
 from spark_events.reporters.file.reading import GZIP, event_of
 from spark_events.reporters.file.rotation import Archive
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.replays import Selection, replay_logs
+from spark_events.translate.translation_config import TranslateConfig
 
 _SQLITE = b"SQLite format 3\0"
 _COLUMNS = ("event_id", "sequence", "observed_ts_millis", "name", "class_scope", "severity", "body")
@@ -53,6 +54,7 @@ class Reading:
         translation: settings for the events of event logs.
         progress: receives the name of the current source and, for an event log, the fraction read so far.
         jobs: number of processes that read event logs.
+        applications: names or ids, if databases and Parquet files should return only the events of these applications.
         notes: problems of the sources, one sentence each.
         summaries: one summary for each source that was read.
     """
@@ -62,6 +64,7 @@ class Reading:
     translation: TranslateConfig = dataclasses.field(default_factory=TranslateConfig)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
     jobs: int = 1
+    applications: Sequence[str] = ()
     notes: list[str] = dataclasses.field(default_factory=list)
     summaries: list[SourceSummary] = dataclasses.field(default_factory=list)
     _seen: set[LogPath] = dataclasses.field(default_factory=set)
@@ -92,24 +95,30 @@ class Reading:
         self._load_lines((encode_lines(some) for some in events if some), text, kind)
 
     def _place(self, place: LogPath, text: str) -> None:
-        """Read the event logs of a storage; other files there are skipped."""
+        """Read the table or the event logs of a storage; other files there are skipped."""
         if isinstance(place, Path):
             if not place.exists():
                 raise SparkEventsError(f"{place}: no such file or folder")
             self._path(place)
             return
+        if place.is_dir() and (files := parquet_files(place)):
+            self._parquet(files, place, text)
+            return
         before = len(self.notes)
         found = find_logs(place, self._unreadable)
         if not self._logs(log for log in found if log.asked_for or looks_like_a_log(log.path)):
             details = "".join(f"; {note}" for note in self.notes[before : before + 1])
-            raise SparkEventsError(f"{text}: no event log{details}")
+            raise SparkEventsError(f"{text}: no event log and no table{details}")
 
     def _unreadable(self, error: OSError) -> None:
         self.notes.append(f"cannot read {error.filename}: {error.strerror or error}; skipped")
 
     def _path(self, path: Path) -> None:
         if path.is_dir():
-            self._folder(path)
+            if files := parquet_files(path):
+                self._parquet(files, path, str(path))
+            else:
+                self._folder(path)
             return
         kind = _kind_of(path)
         if kind is None:
@@ -141,7 +150,7 @@ class Reading:
                     elif kind is not None and kind != "empty":
                         self._file(file, kind)
                         is_empty = False
-                    elif kind is None and is_named_like_a_log(file):
+                    elif kind is None and is_named_like_a_log(file) and not file.name.startswith("."):
                         self.notes.append(f"{file}: not a Spark event log; skipped")
         if not self._logs(logs) and is_empty:
             details = "".join(f"; {note}" for note in self.notes[notes : notes + 1])
@@ -266,20 +275,31 @@ class Reading:
         return found
 
     def _database(self, source: str) -> None:
-        try:
-            config = DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
-        except ValueError:
-            raise SparkEventsError(f"SOURCE: expected a path, {database_url.allowed}, or {FORMS}") from None
+        config = _database_config(source)
         url = config.url.reveal()
         if url.startswith("sqlite:"):
-            path = url.removeprefix("sqlite:///").partition("?")[0]
+            path = _sqlite_path(url)
             self._rows(_sqlite_rows(Path(path), self._condition()), path)
         else:
-            where, rows = _postgresql_rows(config, self._condition())
-            self._rows(rows, where)
+            where, rows = _postgresql_rows(config, _select(self._condition(), "CAST(attributes AS TEXT)"))
+            self._rows(map(tuple, rows), where)
+
+    def _parquet(self, files: Sequence[str], place: LogPath, text: str) -> None:
+        self.progress(text, None)
+        lines = self.table.folder / "lines.jsonl"
+        columns = f"{', '.join(_COLUMNS)}, CAST(attributes AS JSON) AS attributes"
+        selected = f"SELECT {columns} FROM {read_parquet(files)} WHERE {self._condition()}"
+        self.table.read_files(place, f"COPY ({selected}) TO {quoted(str(lines))} (FORMAT json)")
+        self._load(lines, False, text, "parquet")
+        lines.unlink()
 
     def _condition(self) -> str:
-        return "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
+        period = "1 = 1" if self.since is None else f"(observed_ts_millis >= {self.since} OR {lasting()})"
+        if not self.applications:
+            return period
+        chosen = {*self.applications, *map(without_environment, self.applications)}
+        names = ", ".join(map(quoted, sorted(chosen)))
+        return f"{period} AND (app_name IN ({names}) OR app_id IN ({names}))"
 
     def _rows(self, rows: Iterator[tuple[Any, ...]], text: str) -> None:
         self.progress(text, None)
@@ -321,28 +341,72 @@ def _kind_of(file: Path) -> str | None:
 
 
 def _sqlite_rows(path: Path, condition: str) -> Iterator[tuple[Any, ...]]:
+    with _sqlite(path) as connection:
+        cursor = connection.execute(_select(condition, "attributes"))
+        while rows := cursor.fetchmany(_CHUNK):
+            yield from rows
+
+
+@contextlib.contextmanager
+def _sqlite(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise SparkEventsError(f"{path}: no such file or folder")
     # Open the database read-only, so that the reader does not block its writers.
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            cursor = connection.execute(_select(condition, "attributes"))
-            while rows := cursor.fetchmany(_CHUNK):
-                yield from rows
+            yield connection
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise SparkEventsError(f"cannot read {path}: {error}") from None
 
 
-def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Iterator[tuple[Any, ...]]]:
+def is_database(source: str) -> bool:
+    """Return whether a source is the URL of a database."""
+    return "://" in source and not is_log_url(source)
+
+
+def database_rows(source: str, statement: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a statement by column name.
+
+    Args:
+        source: the URL.
+        statement: returns the statement for ``postgresql`` or ``sqlite``.
+
+    Raises:
+        SparkEventsError: the database cannot be read.
+    """
+    config = _database_config(source)
+    url = config.url.reveal()
+    if not url.startswith("sqlite:"):
+        _, rows = _postgresql_rows(config, statement("postgresql"))
+        yield from (dict(row._mapping) for row in rows)
+        return
+    with _sqlite(Path(_sqlite_path(url))) as connection:
+        cursor = connection.execute(statement("sqlite"))
+        names = [column[0] for column in cursor.description]
+        yield from (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+def _database_config(source: str) -> DatabaseConfig:
+    try:
+        return DatabaseConfig(database_url.parse(resolve(source)), timeout=_PATIENCE)
+    except ValueError:
+        raise SparkEventsError(f"SOURCE: expected a path, {database_url.allowed}, or {FORMS}") from None
+
+
+def _sqlite_path(url: str) -> str:
+    return url.removeprefix("sqlite:///").partition("?")[0]
+
+
+def _postgresql_rows(config: DatabaseConfig, statement: str) -> tuple[str, Iterator[Any]]:
     from spark_events.reporters.reporter import load_extra
 
     load_extra("sqlalchemy", "database")
     from sqlalchemy import text
 
-    from spark_events.reporters.database import engines, schema
+    from spark_events.reporters.database import engines, event_tables
 
     try:
         engine = engines.create(config)
@@ -350,16 +414,14 @@ def _postgresql_rows(config: DatabaseConfig, condition: str) -> tuple[str, Itera
         raise SparkEventsError(f"SOURCE: {error}") from None
     where = engines.where(engine.url)
 
-    def rows() -> Iterator[tuple[Any, ...]]:
+    def rows() -> Iterator[Any]:
         try:
             with engine.connect() as connection:
                 # Set this option only for the statement. If set for the connection, it would also apply to SET LOCAL.
-                statement = text(_select(condition, "CAST(attributes AS TEXT)"))
-                streamed = statement.execution_options(stream_results=True, yield_per=_CHUNK)
-                for row in connection.execute(streamed):
-                    yield tuple(row)
+                streamed = text(statement).execution_options(stream_results=True, yield_per=_CHUNK)
+                yield from connection.execute(streamed)
         except Exception as error:
-            raise SparkEventsError(f"cannot read {where}: {schema.reason(error)}") from None
+            raise SparkEventsError(f"cannot read {where}: {event_tables.reason(error)}") from None
         finally:
             engine.dispose()
 

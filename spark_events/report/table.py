@@ -5,17 +5,21 @@ DuckDB uses a temporary file, so that a report's memory does not grow with the n
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from spark_events.config.quoting import with_short_urls
 from spark_events.errors import SparkEventsError
+from spark_events.records.event_log.log_paths import LogPath
 from spark_events.reporters.reporter import load_extra
 from spark_events.sql import definitions
-from spark_events.translate.summaries.problems import KINDS
+from spark_events.translate.summaries.stage_problems import KINDS
 
 T = TypeVar("T")
 
@@ -66,6 +70,7 @@ _TEXTS = {
     "dropped_where": "spark.events.dropped.where",
     "dropped_reason": "spark.events.dropped.reason",
     "reporter": "spark.events.reporter.name",
+    "team": "spark.tag.team",
 }
 _NUMBERS = {
     "batch_id": "spark.batch.id",
@@ -95,6 +100,7 @@ _NUMBERS = {
     "lost": "spark.events.lost",
     "lost_records": "spark.events.records.dropped",
     "heartbeat_ms": "spark.heartbeat.interval_ms",
+    "retried_ms": "spark.summary.retried_ms",
 }
 _FLOATS = {
     "p99_ms": "spark.enrich.latency.p99_ms",
@@ -125,7 +131,10 @@ LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
 )
+_COMPUTED = tuple(f"spark_events_{name}" for name in ("runs", "failures", "incidents", "now", "silent"))
 _MEMORY, _THREADS = "300MB", 2
+#: Errors of DuckDB about its memory, and about the disk for temporary files.
+_FULL = re.compile(r"(?i)out of memory|no space left|quota|max_temp_directory_size|could not write|failed to offload")
 _ROW_GROUP = 16_384
 
 
@@ -143,9 +152,9 @@ def _columns() -> list[tuple[str, str, str]]:
     return columns
 
 
-def _column(attribute: str) -> str:
+def column_of(attribute: str) -> str:
     """Return the column of ``spark_events`` with an attribute."""
-    known = {key: name for columns in (_TEXTS, _NUMBERS) for name, key in columns.items()}
+    known = {key: name for columns in (_TEXTS, _NUMBERS, _FLOATS) for name, key in columns.items()}
     return f'"{known[attribute]}"'
 
 
@@ -211,6 +220,8 @@ class EventTable:
                 "autoinstall_known_extensions": False,
             },
         )
+        # DuckDB would print it to standard output.
+        self.run("SET enable_progress_bar = false")
         # Use small row groups, because each thread buffers one row group per column in memory.
         path = quoted(str(self.folder / "events.duckdb"))
         self.run(f"ATTACH {path} AS stored (ROW_GROUP_SIZE {_ROW_GROUP})")
@@ -236,6 +247,28 @@ class EventTable:
             return rows
         except self._limits as error:
             raise self.full(error) from None
+
+    def read_files(self, place: LogPath, statement: str) -> None:
+        """Run a statement that reads Parquet files of a place, on a disk or in a storage.
+
+        Raises:
+            SparkEventsError: a file cannot be read.
+            TemporaryFilesError: the memory or the disk for temporary files is full.
+        """
+        if not isinstance(place, Path):
+            filesystem = place.filesystem()  # type: ignore[attr-defined]
+            protocols = filesystem.protocol
+            name = protocols if isinstance(protocols, str) else protocols[0]
+            if not self._connection.filesystem_is_registered(name):
+                self._connection.register_filesystem(filesystem)
+        try:
+            self._connection.execute(statement)
+        except Exception as error:
+            # Catch every error, because each storage library has its own types.
+            if isinstance(error, self._limits) and _FULL.search(str(error)):
+                raise self.full(error) from None
+            reason = with_short_urls((str(error).strip() or type(error).__name__).splitlines()[0])
+            raise SparkEventsError(f"{place}: cannot read the table: {reason}") from None
 
     def rows(self, statement: str) -> list[dict[str, Any]]:
         """Run one statement and return its rows by column name; raise the errors of :meth:`run`."""
@@ -331,15 +364,29 @@ class EventTable:
             self.run("DELETE FROM event WHERE rowid NOT IN (SELECT min(rowid) FROM event GROUP BY id)")
         return repeated
 
+    def separate_environments(self) -> None:
+        """Name the environment beside an application of several: of one name, each is other work."""
+        several = "SELECT app FROM event GROUP BY app HAVING count(DISTINCT coalesce(environment, '')) > 1"
+        self.run(
+            "UPDATE event SET app = app || ' (' || environment || ')'"
+            f" WHERE environment IS NOT NULL AND app IN ({several})"
+        )
+
     def compute_sources(self, now: int) -> None:
         """Compute the table of sources, from all events; ``now`` is the current time in milliseconds."""
         self.run(_SPARK_EVENTS)
-        self.run(definitions.table("spark_events_sources", _column, now))
+        self.run(definitions.table("spark_events_sources", column_of, now))
 
-    def compute(self, now: int) -> None:
-        """Compute the tables of runs, failures, incidents and current problems, from the events that remain."""
-        for name in ("spark_events_runs", "spark_events_failures", "spark_events_incidents", "spark_events_now"):
-            self.run(definitions.table(name, _column, now))
+    def compute(self, now: int, column: Callable[[str], str] = column_of, names: Sequence[str] = _COMPUTED) -> None:
+        """Compute the tables of runs, failures, incidents and current problems, from the events that remain.
+
+        Args:
+            now: the current time, in milliseconds.
+            column: returns the expression of an attribute in ``spark_events``.
+            names: the wanted tables.
+        """
+        for name in names:
+            self.run(definitions.table(name, column, now))
 
     def __enter__(self) -> EventTable:
         return self
@@ -347,6 +394,17 @@ class EventTable:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
         self._folder.cleanup()
+
+
+def named(application: str, environment: str) -> str:
+    """Return the name of an application of several environments, as :class:`EventTable` writes it."""
+    return f"{application} ({environment})"
+
+
+def without_environment(application: str) -> str:
+    """Return the name of an application without the environment that :class:`EventTable` may have added."""
+    name, _, rest = application.rpartition(" (")
+    return name if name and rest.endswith(")") else application
 
 
 def quoted(text: str) -> str:

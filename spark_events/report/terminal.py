@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from spark_events.event.text import on_one_line
 from spark_events.report.findings import title
-from spark_events.report.model import Downtime, EventReport, SubjectReport
 from spark_events.report.page import MOST_SLOW
+from spark_events.report.report_model import Downtime, EventReport, SubjectReport
 from spark_events.report.wording import counted, percent, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
@@ -32,6 +33,8 @@ _TOLERANCE = 60_000
 _MOST = 20
 #: Maximum number of findings, of applications or queries in a table, and of applications and queries with details.
 _MOST_SUBJECTS = 200
+#: Maximum number of queries in a table that have one card.
+_MOST_ALIKE = 5
 
 
 def print_report(report: EventReport, width: int | None = None) -> None:
@@ -72,13 +75,17 @@ def lines(report: EventReport, width: int) -> Iterator[tuple[str, Any]]:
             yield "", ""
         yield _STYLES[finding.level], f"{'!' if finding.now else '-'} {finding.text}"
     yield from (("", line) for line in _more(len(others), most=_MOST_SUBJECTS))
-    for kind, subjects in (("Application", report.applications), ("Query", report.queries)):
+    joined = {key for one in report.problems for key in one.subjects[_MOST_ALIKE:]}
+    queries = [one for one in report.queries if one.key not in joined]
+    for kind, subjects in (("Application", report.applications), ("Query", queries)):
         if subjects:
             yield "", ""
             yield "", _overview(kind, subjects[:_MOST_SUBJECTS], width)
             yield from (("", line) for line in _more(len(subjects), most=_MOST_SUBJECTS))
-    yield from _all_details(report)
-    yield from _section(f"Failures by root cause ({report.failure_count:,})", _failures(report))
+    if joined:
+        yield "", f"… {counted(len(joined), 'more query', 'more queries')} of the cards above: --json or --html"
+    yield from _all_details(report, joined)
+    yield from _section(f"Failures by root cause ({len(report.failures):,})", _failures(report))
     stages = counted(report.slow_stage_count, "stage")
     yield from _section(f"Why it was slow ({stages})", _slow_stages(report))
     yield from _section("About the data", _notes(report))
@@ -93,12 +100,15 @@ def _section(title: str, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str
         yield style, f"  {line}"
 
 
-def _all_details(report: EventReport) -> Iterator[tuple[str, str]]:
+def _all_details(report: EventReport, joined: Collection[str]) -> Iterator[tuple[str, str]]:
     downtimes = {one.name: one.downtimes for one in report.applications}
     sections = [
         (title(subject), lines)
         for subject in report.subjects
-        if (lines := list(_details(subject, downtimes.get(subject.application, ()) if subject.kind == "query" else ())))
+        if subject.key not in joined
+        and (
+            lines := list(_details(subject, downtimes.get(subject.application, ()) if subject.kind == "query" else ()))
+        )
     ]
     for name, lines in sections[:_MOST_SUBJECTS]:
         yield from _section(name, (("", line) for line in lines))
@@ -126,7 +136,10 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
     table.add_column("Outcome", no_wrap=True)
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
+    names = Counter(one.name for one in subjects)
     for one in subjects:
+        # Queries of one name are those of several applications.
+        name = one.name if names[one.name] == 1 else f"{one.application}/{one.name}"
         cells = [percent(one.uptime_percent), span(one.downtime_ms) if one.is_long_running else "–"]
         cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
         commits = one.commits
@@ -144,7 +157,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
             cells += [f"{commits.over_sla:,}", rate, span(lag)]
         outcome = Text(on_one_line(one.outcome), style=_OUTCOMES.get(one.outcome, ""))
         kept = [cell for name, cell in zip((*numbers, *more), cells, strict=True) if name in shown]
-        table.add_row(Text(shortened(one.name)), outcome, *(Text(cell) for cell in kept))
+        table.add_row(Text(shortened(name)), outcome, *(Text(cell) for cell in kept))
     return table
 
 
@@ -192,7 +205,7 @@ def _failures(report: EventReport) -> Iterator[tuple[str, str]]:
         if group.retry_useful is not None:
             label += f" a retry {'may help' if group.retry_useful else 'does not help'},"
         times = when(group.first) if group.first == group.last else f"{when(group.first)} to {when(group.last)}"
-        yield "", f"  {group.count:,} × ({kinds}),{label}{place} {times}"
+        yield "", f"  {group.incidents:,} × ({kinds}),{label}{place} {times}"
     yield from (("", line) for line in _more(len(report.failures), "root cause"))
 
 

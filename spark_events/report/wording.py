@@ -10,6 +10,7 @@ from spark_events.event.text import on_one_line
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_MOST_NAME = 60
 _MOST_TEXT = 300
 
 
@@ -63,3 +64,9 @@ def shortened(text: str | None) -> str:
     """Return an event's text on one line, cut to a readable length."""
     line = on_one_line(text or "").strip()
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
+
+
+def named(text: str | None) -> str:
+    """Return a name of an application or query on one line, cut so that a sentence stays readable."""
+    line = shortened(text)
+    return line if len(line) <= _MOST_NAME else f"{line[: _MOST_NAME - 1]}…"

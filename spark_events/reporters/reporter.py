@@ -8,10 +8,10 @@ import dataclasses
 import importlib
 from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from spark_events.config import Kind
-from spark_events.config.kinds import WORDS
+from spark_events.config.value_kinds import WORDS
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, Severity
 
@@ -24,6 +24,21 @@ def _severity(text: str) -> Severity:
         return Severity(text.upper())
     except ValueError:
         raise ValueError from None
+
+
+class Rest(NamedTuple):
+    """Time after a call of ``report`` in which further events wait, so that one request can contain them all.
+
+    A full batch and the end of the application end the rest. If ``batch.linger`` is set, or Spark waits for the events,
+    there is no rest.
+
+    Attributes:
+        seconds: duration, from the end of the call; 0: no rest.
+        through: events of a higher severity end the rest.
+    """
+
+    seconds: float = 0.0
+    through: Severity = Severity.TRACE
 
 
 #: Type of a setting that contains a severity, in upper or lower case.
@@ -73,6 +88,8 @@ class Reporter(abc.ABC):
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
     linger: float = 0.0
+    # Not public: set in ``report`` by the built-in reporters that collect the failures of a minute.
+    rest: Rest = Rest()
     wants_heartbeats: ClassVar[bool] = False
     notifies: ClassVar[bool] = False
     min_severity: ClassVar[Severity] = Severity.TRACE
@@ -91,9 +108,17 @@ class Reporter(abc.ABC):
         """Deliver the events, oldest first; a normal return acknowledges all of them."""
 
     def close(self) -> Awaitable[None] | None:
-        """Release resources after the last events; called once.
+        """Deliver what is left, and release resources, after the last events; called once.
 
-        The method is not called if ``open`` was never called, or if the reporter's thread was abandoned.
+        The method is not called if ``open`` was never called. If the reporter's thread was abandoned, or ended by the
+        reporter itself, :meth:`release` is called instead.
+        """
+        return self.release()
+
+    def release(self) -> Awaitable[None] | None:
+        """Close connections and files without delivering anything, because another object delivers the events.
+
+        Called in the abandoned thread as soon as its blocked call has returned, even if ``open`` was not called.
         """
         return None
 

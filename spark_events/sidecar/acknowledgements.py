@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from spark_events.dispatch.entries import Entry
 from spark_events.event.text import plain
 
 
@@ -41,42 +43,55 @@ class Acknowledgements:
     Args:
         messages: sends the acknowledgements.
         next_sequence: the number of the first event.
-        most: maximum number of records with events that the driver keeps; it cannot resend older records.
+        most: maximum number of records to remember; the driver cannot resend older records.
     """
 
     def __init__(self, messages: MessageWriter, next_sequence: int, most: int) -> None:
         self._messages = messages
         self._lock = threading.Lock()
-        # Pairs of a record's seq and the number of the next event.
-        self._under_way: deque[tuple[int, int]] = deque()
+        # The records of each dispatch that made events: their numbers, and the numbers of their last events.
+        self._under_way: deque[tuple[list[int], list[int]]] = deque()
+        self._count = 0
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
         self._sent_sequence = next_sequence
         self._acknowledged = self._answered = 0
 
-    def translated(self, seq: int, next_sequence: int) -> None:
-        """Record that a record has been translated, and the number of the next event.
+    def translated(self, seq: int, next_sequence: int, entries: Sequence[Entry] = ()) -> None:
+        """Note that records have been translated. Call this method from one thread only.
 
-        Call this method from one thread only.
+        Args:
+            seq: the last of these records.
+            next_sequence: the number of the next event.
+            entries: the events of these records.
         """
         if next_sequence == self._last_sequence:
-            # The record produced no event, so the preceding record's acknowledgement includes it.
+            # The records produced no event, so the preceding record's acknowledgement includes them.
             return
         self._last_sequence = next_sequence
-        # Append without the lock, which would cost more than the append. A deque supports appends while another thread
-        # reads its other end.
-        self._under_way.append((seq, next_sequence))
-        if len(self._under_way) > self._most:
+        last = {entry.seq: entry.event.sequence for entry in entries}
+        if not entries or entries[-1].event.sequence != next_sequence - 1:
+            last[seq] = next_sequence - 1
+        seqs, sequences = [*last], [*last.values()]
+        with self._lock:
+            self._under_way.append((seqs, sequences))
+            self._count += len(seqs)
             # Limit the memory used, because a reporter may be unavailable for days.
-            with self._lock:
-                if len(self._under_way) > self._most:
-                    self._remove_oldest()
+            while self._count > self._most:
+                self._settle(min(self._count - self._most, len(self._under_way[0][0])))
+                if self._next_sequence - self._sent_sequence >= _STEP:
+                    # No record can be acknowledged, but a new sidecar must not use these event numbers again.
+                    self._acknowledge(self._acknowledged)
 
-    def _remove_oldest(self) -> None:
-        self._next_sequence = self._under_way.popleft()[1]
-        if self._next_sequence - self._sent_sequence >= _STEP:
-            # No record can be acknowledged, but a new sidecar must not use these event numbers again.
-            self._acknowledge(self._acknowledged)
+    def _settle(self, count: int) -> None:
+        """Remove the oldest records of the oldest dispatch."""
+        seqs, sequences = self._under_way[0]
+        self._next_sequence = sequences[count - 1] + 1
+        self._count -= count
+        if count == len(seqs):
+            self._under_way.popleft()
+        else:
+            del seqs[:count], sequences[:count]
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
         """Acknowledge records whose events are settled or on disk; thread-safe.
@@ -87,8 +102,8 @@ class Acknowledgements:
         """
         with self._lock:
             seq, answered = progress()
-            while self._under_way and self._under_way[0][0] <= seq:
-                self._next_sequence = self._under_way.popleft()[1]
+            while self._under_way and (count := bisect_right(self._under_way[0][0], seq)):
+                self._settle(count)
             if seq > self._acknowledged:
                 self._acknowledge(seq)
             if answered > max(self._answered, seq):

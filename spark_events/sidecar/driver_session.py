@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spark_events._version import __version__
+from spark_events.clocks import SYSTEM, Clocks
 from spark_events.config import Setting, Settings
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.dispatch.process.setup import LogLines
 from spark_events.dispatch.spool.ownership import driver_identity
@@ -26,17 +27,17 @@ from spark_events.errors import MissingExtraError, ProtocolError
 from spark_events.records.types import PROTOCOL, Hello, decode
 from spark_events.reporters.reporter import Reporter
 from spark_events.sidecar.acknowledgements import Acknowledgements, MessageWriter
+from spark_events.sidecar.driver_session_reports import DriverSessionReports
+from spark_events.sidecar.driver_session_watch import DriverSessionWatch
 from spark_events.sidecar.earlier_runs import EarlierRuns
 from spark_events.sidecar.outlet import EventOutlet
 from spark_events.sidecar.predecessors import Predecessors
-from spark_events.sidecar.reader import Amend, RecordReader
-from spark_events.sidecar.reports import SessionReports
-from spark_events.sidecar.session_watch import SessionWatch
+from spark_events.sidecar.record_reader import Amend, RecordReader
 from spark_events.sidecar.timers import Timers
 from spark_events.translate.translator import Translator
 
 #: Share of the shutdown time that is reserved for the final report.
-_REPORT_SHARE = 0.1
+_REPORT_FRACTION = 0.1
 #: Part of the driver's shutdown wait that is reserved for the steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1
 #: Name of the metrics exporter in the delivery counters; not a valid name for a reporter.
@@ -62,7 +63,7 @@ class RecordSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOptions:
+class DriverSessionOptions:
     """What distinguishes the sidecar's session from that of an in-process stream.
 
     Attributes:
@@ -71,7 +72,8 @@ class SessionOptions:
         log: handler of this process's log lines; None: the session does not change logging.
         first_sequence: number of the first event, unless the driver sends a higher number.
         strict: if a reporter's settings are unusable, raise an error instead of disabling the reporter.
-        amend: adds data about the driver's Python process to inspection and application-end records.
+        amend: adds data about the driver's Python process to inspection, application-start and application-end records.
+        clocks: the clocks of this process.
     """
 
     own: Mapping[str, Callable[[], Reporter]] | None = None
@@ -80,6 +82,7 @@ class SessionOptions:
     first_sequence: int = 1
     strict: bool = False
     amend: Amend = lambda record: record
+    clocks: Clocks = SYSTEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +103,17 @@ class DriverSession:
     _reader: RecordReader
     _timers: Timers
     _outlet: EventOutlet
-    _reports: SessionReports
+    _reports: DriverSessionReports
     _earlier: EarlierRuns
     _predecessors: Predecessors
-    _watch: SessionWatch
+    _watch: DriverSessionWatch
 
     @staticmethod
     def open(
         source: RecordSource,
         messages: MessageWriter,
         is_driver_gone: Callable[[int], bool],
-        options: SessionOptions | None = None,
+        options: DriverSessionOptions | None = None,
     ) -> DriverSession | None:
         """Read the driver's first line and start the reporters.
 
@@ -131,7 +134,7 @@ class DriverSession:
         lines = source.read()
         if not lines:
             return None
-        hello, options = _hello_of(lines[0]), options or SessionOptions()
+        hello, options = _hello_of(lines[0]), options or DriverSessionOptions()
         telemetry = DispatcherTelemetry(source.wake, lambda numbers: messages.send("stats", reporters=numbers))
 
         # The dispatcher's threads call back into the parts that are built from it below; they start at the end.
@@ -147,7 +150,7 @@ class DriverSession:
         plans, dispatcher = pipeline.plans, pipeline.dispatcher
         first = max(hello.sequence, options.first_sequence)
         acknowledgements = Acknowledgements(messages, first, plans.dispatcher.queue_size)
-        translator = Translator(plans.translation, first, misses_records=hello.dropped > 0)
+        translator = Translator(plans.translation, first, hello.dropped > 0, options.clocks)
         translator.load_memory(hello.memory)
         outlet = EventOutlet(translator, dispatcher, messages, hooks.on_progress)
         reader = RecordReader(translator, outlet, acknowledgements, plans.dispatcher.queue_size, options.amend)
@@ -159,10 +162,11 @@ class DriverSession:
             driver_identity(hello.driver),
             earlier.report,
             lambda folder: messages.send("mark", folder=str(folder)),
+            options.clocks,
         )
-        reports = SessionReports(translator, outlet, reader, dispatcher, telemetry, hello.before)
-        watch = SessionWatch(outlet, acknowledgements, earlier, dispatcher, telemetry, messages, options.log)
-        timers = Timers(translator, outlet, messages)
+        reports = DriverSessionReports(translator, outlet, reader, dispatcher, telemetry, hello.before)
+        watch = DriverSessionWatch(outlet, acknowledgements, earlier, dispatcher, telemetry, messages, options.log)
+        timers = Timers(translator, outlet, messages, options.clocks)
         dispatcher.start()
         _export_metrics(plans.config.metrics_otlp_endpoint, pipeline, hooks)
         reports.note_disabled(pipeline.disabled)
@@ -244,19 +248,19 @@ class DriverSession:
             patience = self._pipeline.plans.config.shutdown_timeout
             self._report_loss()
         self._follow_up()
-        deadline = time.monotonic() + patience
+        until = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
         # Drain first: the final report covers all deliveries, so it is the last event that the reporters receive.
         dispatcher.begin_drain()
-        settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
+        settled = dispatcher.drain(until - patience * _REPORT_FRACTION)
         if self._reports.report_changes(is_end=True):
             # Drain the breaker events too; otherwise a reporter without a backlog would count as late.
-            dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
+            dispatcher.drain(until - patience * _REPORT_FRACTION / 2, settled)
         self._reports.report_totals()
         if _METRICS in settled:
             # The last export of metrics includes the delivery of the final report.
-            dispatcher.drain(deadline - patience * _REPORT_SHARE / 4, settled)
-        dispatcher.stop(deadline)
+            dispatcher.drain(until - patience * _REPORT_FRACTION / 4, settled)
+        dispatcher.stop(until)
         # All events were delivered, stored or counted as lost.
         self._watch.finish()
         self._predecessors.join()
@@ -290,7 +294,7 @@ def _hello_of(line: bytes) -> Hello:
     return hello
 
 
-def _pipeline_of(hello: Hello, options: SessionOptions, hooks: Hooks, on_watch: Callable[[], None]) -> Pipeline:
+def _pipeline_of(hello: Hello, options: DriverSessionOptions, hooks: Hooks, on_watch: Callable[[], None]) -> Pipeline:
     given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
     settings, log = Settings(options.choose(given)), options.log
 

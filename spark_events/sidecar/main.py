@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
 from spark_events.errors import ConfigError, ProtocolError
-from spark_events.reporters.log import DRIVER_LOGGER, severity_of
+from spark_events.reporters.log_reporter import DRIVER_LOGGER, severity_of
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession, SessionOptions
+from spark_events.sidecar.driver_session import DriverSession, DriverSessionOptions
 from spark_events.sidecar.pipe import RecordPipe, line_writer
 from spark_events.sidecar.python_program import PythonProgram
 
@@ -54,9 +54,9 @@ def _create_process_group() -> None:
 
 def _has_exited(driver: int) -> bool:
     """Return whether the driver has died; wait briefly, because its pipe closes before its process ends."""
-    deadline = time.monotonic() + _DEATH_SECONDS
+    until = time.monotonic() + _DEATH_SECONDS
     while os.getppid() == driver:
-        if time.monotonic() > deadline:
+        if time.monotonic() > until:
             return False
         time.sleep(0.005)
     return True
@@ -77,15 +77,17 @@ def main() -> NoReturn:
     code = 0
     program: PythonProgram | None = None
     try:
-        session = DriverSession.open(
+        driver_session = DriverSession.open(
             RecordPipe(records),
             messages,
             lambda driver: _has_exited(driver or parent),
-            SessionOptions(log=driver_log, amend=lambda record: record if program is None else program.amend(record)),
+            DriverSessionOptions(
+                log=driver_log, amend=lambda record: record if program is None else program.amend(record)
+            ),
         )
-        if session is not None:
-            program = PythonProgram.of(session.driver or parent)
-            session.run()
+        if driver_session is not None:
+            program = PythonProgram.of(driver_session.driver or parent)
+            driver_session.run()
     except ConfigError as error:
         messages.send("refused", reason="; ".join(error.problems))
         code = 2

@@ -23,7 +23,7 @@ from spark_events.watch.open_runs import OpenRuns, database
 from spark_events.watch.watcher import WatchConfig
 
 if TYPE_CHECKING:
-    from spark_events.reporters.database.config import DatabaseConfig
+    from spark_events.reporters.database.database_config import DatabaseConfig
 
 _LOG = logging.getLogger(__name__)
 #: Pause after a failed look into a database, and longest wait for the threads at the end, in seconds.
@@ -97,10 +97,10 @@ class Predecessors:
     def join(self) -> None:
         """Delete the mark of this run, and those of the runs whose events are settled; wait a short time."""
         self.end()
-        deadline = self._clocks.monotonic() + _END_SECONDS
+        until = self._clocks.monotonic() + _END_SECONDS
         for thread in self._threads:
             # A thread may wait for a database or a disk for longer than this.
-            thread.join(max(0.0, deadline - self._clocks.monotonic()))
+            thread.join(max(0.0, until - self._clocks.monotonic()))
         self._clean()
 
     def _begin_thread(self, name: str, run: Callable[[], None]) -> None:

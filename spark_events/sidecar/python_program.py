@@ -17,8 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from spark_events.records.types import ApplicationEnd, Inspection
-from spark_events.sidecar import python_stacks
+from spark_events.records.types import ApplicationEnd, ApplicationStart, Failure, Inspection
+from spark_events.sidecar import python_exceptions, python_stacks
+from spark_events.sidecar.pipeline_name import UNNAMED, pipeline_name
 
 _PROC = Path("/proc")
 #: Environment variables that show which process started the other: a plain ``python app.py`` sets the first for its
@@ -35,6 +36,8 @@ _PARENT, _EXIT_STATUS = 1, 49
 #: Signals that users and resource managers send to stop a process. Any other signal means a crash or a forced kill.
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEADLY = 128
+#: Exit code of a Python program that an exception has ended.
+_UNCAUGHT = 1
 
 
 class PythonProgram:
@@ -50,6 +53,8 @@ class PythonProgram:
         self._pid = pid
         self._is_parent = is_parent
         self._pidfd = pidfd
+        path = _variable(pid, python_exceptions.VARIABLE)
+        self._exception = None if path is None else Path(path)
 
     @classmethod
     def of(cls, driver: int) -> PythonProgram | None:
@@ -61,7 +66,7 @@ class PythonProgram:
         if not hasattr(os, "pidfd_open"):
             return None
         try:
-            if _has_variable(driver, _STARTED_BY_PYTHON):
+            if _variable(driver, _STARTED_BY_PYTHON) is not None:
                 pid = int(_stat(driver)[_PARENT])
                 # Parent id 1 means that the parent has already exited, or that it is the container's first process.
                 return None if pid == 1 else cls(pid, True, os.pidfd_open(pid))
@@ -73,15 +78,32 @@ class PythonProgram:
             return None
         return None
 
-    def amend(self, record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
-        """Add data about the process to two kinds of records.
+    def amend(
+        self, record: ApplicationStart | ApplicationEnd | Inspection
+    ) -> ApplicationStart | ApplicationEnd | Inspection:
+        """Add data about the process to three kinds of records.
 
-        An inspection record receives the process's Python stacks. The record of the application's end receives Python's
-        exit status if Python's exit caused the end.
+        The record of the application's start receives the name of the pipeline that the process runs, unless the
+        application has a name of its own. An inspection record receives the process's Python stacks. The record of the
+        application's end receives Python's exit status if Python's exit caused the end, and the exception that Python
+        has recorded for `spark-events run`.
         """
+        if isinstance(record, ApplicationStart):
+            name = pipeline_name(self._pid) if self._is_parent and record.app_name in UNNAMED else None
+            return record if name is None else msgspec.structs.replace(record, app_name=name, pipeline=name)
         if isinstance(record, Inspection):
             return python_stacks.amend(record, lambda: python_stacks.ask(self._pid))
-        return self._with_exit(record)
+        return self._with_exception(self._with_exit(record))
+
+    def _with_exception(self, end: ApplicationEnd) -> ApplicationEnd:
+        code = end.exit_code or end.program_exit_code
+        if self._exception is None or end.failure is not None or code != _UNCAUGHT:
+            return end
+        try:
+            failure = msgspec.json.decode(self._exception.read_bytes(), type=Failure)
+        except (OSError, msgspec.MsgspecError):
+            return end
+        return msgspec.structs.replace(end, failure=failure)
 
     def _with_exit(self, end: ApplicationEnd) -> ApplicationEnd:
         if end.program_exit_code is not None or end.ending not in ("GATEWAY_CLOSED", "PYTHON_DIED", "PROGRAM_FAILED"):
@@ -127,14 +149,19 @@ def _stat(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
-def _has_variable(pid: int, name: str) -> bool:
-    variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    return any(variable.startswith(name.encode() + b"=") for variable in variables)
+def _variable(pid: int, name: str) -> str | None:
+    """Return a variable that the process had at its start; None if it had none, or cannot be read."""
+    with contextlib.suppress(OSError):
+        for variable in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            key, _, value = os.fsdecode(variable).partition("=")
+            if key == name:
+                return value
+    return None
 
 
 def _is_program(pid: int, driver: int) -> bool:
     try:
-        return int(_stat(pid)[_PARENT]) == driver and _has_variable(pid, _STARTED_BY_JVM)
+        return int(_stat(pid)[_PARENT]) == driver and _variable(pid, _STARTED_BY_JVM) is not None
     except (OSError, IndexError):
         # Ignore the error: the process has already exited.
         return False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 
-from spark_events.clocks import SYSTEM, ClockSteps
+from spark_events.clocks import SYSTEM, Clocks, ClockSteps
 from spark_events.sidecar.acknowledgements import MessageWriter
 from spark_events.sidecar.outlet import EventOutlet
 from spark_events.translate.draft import lasting
@@ -23,26 +22,30 @@ class Timers:
         translator: has the timers.
         outlet: dispatches the events of the timers.
         messages: sends questions to the driver.
+        clocks: the clocks of this process.
     """
 
-    def __init__(self, translator: Translator, outlet: EventOutlet, messages: MessageWriter) -> None:
+    def __init__(
+        self, translator: Translator, outlet: EventOutlet, messages: MessageWriter, clocks: Clocks = SYSTEM
+    ) -> None:
         self._translator = translator
         self._outlet = outlet
         self._messages = messages
-        # The timers are paused until this time, in seconds of ``time.monotonic``.
+        self._clocks = clocks
+        # The timers are paused due this time of the monotonic clock.
         self._paused_until = 0.0
-        self._clock_steps = ClockSteps(SYSTEM)
+        self._clock_steps = ClockSteps(clocks)
 
     def patience(self) -> float | None:
         """Return the seconds until the next timer; None if no timer is set."""
-        deadline = self._translator.next_deadline
-        if deadline is None:
+        due = self._translator.next_due
+        if due is None:
             return None
-        return max(0.0, deadline / 1000 - time.time(), self._paused_until - time.monotonic())
+        return max(0.0, due / 1000 - self._clocks.wall(), self._paused_until - self._clocks.monotonic())
 
     def tick(self) -> None:
         """Dispatch the events of the timers that are due."""
-        now = time.time_ns() // 1_000_000
+        now = round(self._clocks.wall() * 1000)
         step = self._clock_steps.take()
         if step:
             _LOG.warning(
@@ -52,8 +55,8 @@ class Timers:
                 lasting(abs(step)),
             )
             self._translator.clock_stepped(step, now)
-        deadline = self._translator.next_deadline
-        if deadline is None or deadline > now or time.monotonic() < self._paused_until:
+        due = self._translator.next_due
+        if due is None or due > now or self._clocks.monotonic() < self._paused_until:
             return
         try:
             events = self._translator.tick(now)
@@ -61,7 +64,7 @@ class Timers:
             # Records are translated even while the timers are paused.
             self._translator.defects += 1
             _LOG.exception("a timer of the translation failed; retrying in %g s; report this", _PAUSE_SECONDS)
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            self._paused_until = self._clocks.monotonic() + _PAUSE_SECONDS
             events = []
         self._outlet.report(events)
         question = self._translator.deadlines.take_question()

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_events.sql import dialects
-from spark_events.sql.incidents import FAILURES, FAILURES_BY_CAUSE, INCIDENTS, SLA_VIOLATIONS
-from spark_events.sql.runs import RUNS, UPTIME
-from spark_events.sql.status import NOW, SOURCES
+from spark_events.sql.fleet_views import APPLICATIONS_OF_FLEET, FAILURES_OF_FLEET
+from spark_events.sql.incident_views import FAILURES, FAILURES_BY_CAUSE, INCIDENTS, SLA_VIOLATIONS
+from spark_events.sql.run_views import RUNS, UPTIME
+from spark_events.sql.status_views import NOW, SILENT, SOURCES
 
 _TEXTS = {
     "spark_events_runs": RUNS,
-    "spark_events_uptime": UPTIME,
     "spark_events_failures": FAILURES,
     "spark_events_failures_by_cause": FAILURES_BY_CAUSE,
     "spark_events_incidents": INCIDENTS,
     "spark_events_sla_violations": SLA_VIOLATIONS,
     "spark_events_sources": SOURCES,
     "spark_events_now": NOW,
+    "spark_events_silent": SILENT,
+    "spark_events_uptime": UPTIME,
 }
 NAMES = tuple(_TEXTS)
 
@@ -25,6 +27,20 @@ NAMES = tuple(_TEXTS)
 def views(dialect: str) -> list[str]:
     """Return the CREATE VIEW statements for ``postgresql`` or ``sqlite``."""
     return [f"CREATE VIEW {name} AS {dialects.in_database(dialect, text)}" for name, text in _TEXTS.items()]
+
+
+#: Queries for a fleet: its applications, and their failures by class.
+FLEET = (APPLICATIONS_OF_FLEET, FAILURES_OF_FLEET)
+
+
+#: The definitions that the queries for a fleet use.
+UNDER_FLEET = ("spark_events_runs", "spark_events_failures")
+
+
+def attributes_of_fleet() -> list[str]:
+    """Return the attributes that the queries for a fleet use."""
+    texts = (*FLEET, *(_TEXTS[name] for name in UNDER_FLEET))
+    return sorted(set().union(*map(dialects.attributes_of, texts)))
 
 
 def table(name: str, column: Callable[[str], str], now: int) -> str:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_TABLE = {"source": "0", "by_source": ""}
+_TABLE = {"source": "0", "by_source": "", "with_sources": "spark_events_runs"}
 _POSTGRESQL = {
     **_TABLE,
     "now": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
     "greatest": "greatest",
+    "least": "least",
     "first_line": "left(split_part({failure.root_cause}, chr(10), 1), 300)",
 }
 _SQLITE = {
     **_TABLE,
     "now": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     "greatest": "max",
+    "least": "min",
     "first_line": "substr({failure.root_cause}, 1,"
     " coalesce(nullif(instr({failure.root_cause}, char(10)), 0), 301) - 1)",
 }
-_DUCKDB = {"source": "source", "by_source": "GROUP BY source"}
+_DUCKDB = {"source": "source", "by_source": "GROUP BY source", "with_sources": "spark_events"}
 _ATTRIBUTES = {
     "postgresql": lambda key: f"attributes ->> '{key}'",
     "sqlite": lambda key: f"json_extract(attributes, '$.\"{key}\"')",
@@ -31,9 +33,22 @@ _ATTRIBUTES = {
 _ATTRIBUTE = re.compile(r"\{([a-z_.]+)\}")
 
 
-def in_database(dialect: str, text: str) -> str:
-    """Return a definition for ``postgresql`` or ``sqlite``, over the tables of the database reporter."""
-    return _placed(text, _POSTGRESQL if dialect == "postgresql" else _SQLITE, _ATTRIBUTES[dialect])
+def in_database(dialect: str, text: str, now: int | None = None) -> str:
+    """Return a definition over a table with the columns of the database reporter.
+
+    Args:
+        dialect: ``postgresql`` or ``sqlite``.
+        text: the definition.
+        now: the time, in milliseconds; None: the database's clock.
+    """
+    functions = _SQLITE if dialect == "sqlite" else _POSTGRESQL
+    clock = {} if now is None else {"now": f"CAST({now} AS BIGINT)"}
+    return _placed(text, functions | clock, _ATTRIBUTES[dialect])
+
+
+def attributes_of(text: str) -> set[str]:
+    """Return the attributes that a definition uses."""
+    return set(_ATTRIBUTE.findall(text)) - {*_POSTGRESQL, *_DUCKDB}
 
 
 def in_duckdb(text: str, column: Callable[[str], str], now: int) -> str:

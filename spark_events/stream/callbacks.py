@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.errors import InvalidChoiceError, PermanentError, is_seconds
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter

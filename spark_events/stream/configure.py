@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from spark_events import jars
 from spark_events.config import Settings
 from spark_events.config.defaults import default_path, read_properties
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import ConfigError, SessionError
 from spark_events.stream import exit_hooks
-from spark_events.stream.reporters import Reporters, given, settings_of
+from spark_events.stream.reporter_arguments import Reporters, given, settings_of
 from spark_events.stream.shim import knows_shim
 
 _LISTENER = "io.sparkevents.EventsListener"

@@ -15,8 +15,8 @@ from spark_events.errors import InvalidChoiceError, SessionError, is_seconds
 from spark_events.event import Event, Severity
 from spark_events.sidecar.driver_session import DriverSession
 from spark_events.stream.callbacks import Callback, delivery_of, name_of
-from spark_events.stream.client import ClientBridge
-from spark_events.stream.driver import DriverBridge, means_exit
+from spark_events.stream.client_bridge import ClientBridge
+from spark_events.stream.driver_bridge import DriverBridge, means_exit
 from spark_events.stream.event_history import EventHistory, EventMatcher
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class EventStream:
     thread-safe. In a forked child process, the stream is not running.
 
     Args:
-        session: a driver session whose ``run`` was not called yet.
+        driver_session: a driver session whose ``run`` was not called yet.
         bridge: the source of the session's records.
         recorded: the history of the stream, which is also one of the session's reporters.
         patience: when the stream ends, time limit for the delivery of the last events, in seconds.
@@ -59,7 +59,7 @@ class EventStream:
 
     def __init__(
         self,
-        session: DriverSession,
+        driver_session: DriverSession,
         bridge: DriverBridge | ClientBridge,
         recorded: EventHistory,
         patience: float,
@@ -68,7 +68,7 @@ class EventStream:
         on_end: Callable[[EventStream], None],
     ) -> None:
         self.started_at = started_at
-        self._driver_session = session
+        self._driver_session = driver_session
         self._bridge = bridge
         self._recorded = recorded
         self._patience = patience

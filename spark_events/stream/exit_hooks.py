@@ -19,16 +19,15 @@ import logging
 import os
 import subprocess
 import sys
-import traceback
 from types import TracebackType
 from typing import Any, NoReturn
 
 from spark_events.sidecar import python_stacks
+from spark_events.sidecar.python_exceptions import failure_of
 
 #: Spark property that announces the installed hooks to the shim. Its name does not start with ``spark.events.``,
 #: because that prefix is reserved for settings.
 REPORTS_EXIT = "spark.sparkEventsPythonReportsExit"
-_DEEPEST = 20
 _LOG = logging.getLogger(__name__)
 #: Time limit for Spark to stop, in addition to the shutdown timeout of the events, in seconds.
 _STOP_SECONDS = 20.0
@@ -122,7 +121,7 @@ class _Program:
             return {"signal": "SIGINT"}
         if isinstance(error, SystemExit):
             return {"exit_code": _status(error.code)}
-        return {"exit_code": 1, "failure": _failure(error)}
+        return {"exit_code": 1, "failure": failure_of(error)}
 
 
 def _is_uncaught(error: BaseException) -> bool:
@@ -144,44 +143,6 @@ def _status(code: object) -> int:
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
-
-
-def _failure(error: BaseException) -> dict[str, Any]:
-    """Return the exception as JSON in the format of the shim's records."""
-    chain: list[dict[str, Any]] = []
-    link: BaseException | None = error
-    while link is not None and len(chain) < _DEEPEST:
-        chain.append(_link(link))
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return {"chain": chain, "trace": "".join(traceback.format_exception(error))}
-
-
-def _link(error: BaseException) -> dict[str, Any]:
-    kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    try:
-        message = str(error)
-    except Exception as wrong:
-        message = f"(its message is unknown: str() raises {type(wrong).__name__})"
-    return {
-        "type": name,
-        "message": message,
-        "error_class": _call_method(error, "getCondition") or _call_method(error, "getErrorClass"),
-        "sql_state": _call_method(error, "getSqlState"),
-    }
-
-
-def _call_method(error: BaseException, method: str) -> str | None:
-    """Call a method of a PySpark exception, and return the result or None.
-
-    In Spark 3.5, these methods raise an error if the exception lacks the value.
-    """
-    with contextlib.suppress(Exception):
-        answer = getattr(error, method)()
-        return answer if isinstance(answer, str) else None
-    return None
 
 
 @functools.cache

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_events.config import Setting, Settings
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import ConfigError, SessionError
-from spark_events.records.types import ApplicationEnd, Inspection
+from spark_events.records.types import ApplicationEnd, ApplicationStart, Inspection
 from spark_events.sidecar import python_stacks
-from spark_events.sidecar.driver_session import DriverSession, SessionOptions
+from spark_events.sidecar.driver_session import DriverSession, DriverSessionOptions
 from spark_events.stream import exit_hooks
-from spark_events.stream.client import ClientBridge
+from spark_events.stream.client_bridge import ClientBridge
 from spark_events.stream.configure import own_settings
-from spark_events.stream.driver import DriverBridge
+from spark_events.stream.driver_bridge import DriverBridge
 from spark_events.stream.event_history import EventHistory
 from spark_events.stream.event_stream import EventStream, Subscription
-from spark_events.stream.reporters import Given, Reporters, given
+from spark_events.stream.reporter_arguments import Given, Reporters, given
 from spark_events.stream.shim import driver_of, is_connect, session_of
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def start(
         before = _make_room(application, _replaces() if replace is None else replace)
         bridge = _open(session, values, patience)
         try:
-            options = SessionOptions(
+            options = DriverSessionOptions(
                 own=own,
                 choose=lambda given_settings: (
                     given_settings
@@ -120,7 +120,9 @@ def start(
     return stream
 
 
-def _with_stacks(record: ApplicationEnd | Inspection) -> ApplicationEnd | Inspection:
+def _with_stacks(
+    record: ApplicationStart | ApplicationEnd | Inspection,
+) -> ApplicationStart | ApplicationEnd | Inspection:
     return python_stacks.amend(record, python_stacks.stacks) if isinstance(record, Inspection) else record
 
 

@@ -11,9 +11,8 @@ from spark_events.translate.queries import Queries
 
 __all__ = ["added"]
 
-#: Name of the event that :func:`spark_events.enrich_batch` adds; the event is sent like an event that a user's program
-#: adds.
-_ENRICHMENT = "EnrichmentEvent"
+#: Names of the events that :func:`spark_events.enrich_batch` adds, in the way of a user's program.
+_ENRICHMENT = ("EnrichmentEvent", "EnrichmentProgressEvent")
 _QUERY = "spark.streaming.query.id"
 
 
@@ -37,5 +36,5 @@ def added(record: Added, queries: Queries) -> Iterator[Draft]:
         severity=event.severity,
         observed_ts_millis=given.time or record.at,
         attributes=dict(event.attributes),
-        names_application=event.name == _ENRICHMENT,
+        names_application=event.name in _ENRICHMENT,
     )

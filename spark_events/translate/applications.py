@@ -8,12 +8,14 @@ from hashlib import blake2b
 from spark_events.event import AttributeValue, Severity
 from spark_events.failures.classes import UNKNOWN
 from spark_events.records.types import ApplicationEnd, ApplicationStart
-from spark_events.translate.draft import Draft, lasting, present
+from spark_events.translate.application_outcome import exit_code, is_known, outcome
+from spark_events.translate.draft import Draft, capitalized, lasting, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
-from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
+from spark_events.translate.pipelines import PipelineOutcome, Pipelines
 from spark_events.translate.queries import Run
+from spark_events.translate.standing_failures import StandingFailure, StandingFailures, same_cause
 from spark_events.translate.status import Status
 from spark_events.translate.user_code import UserCode
 
@@ -28,62 +30,12 @@ _SOON_AFTER = 10_000
 #: while its listener bus has a backlog.
 _BACKLOG = 60_000
 
-# Status and message for each kind of termination that the shim detects. FINISHED and FAILED require a known outcome.
-_ENDINGS = {
-    "STOPPED": ("FINISHED", "finished: its own code stopped it"),
-    "RETURNED": ("FINISHED", "finished: its main method returned"),
-    "UNCAUGHT_EXCEPTION": ("FAILED", "failed: its main method threw an exception"),
-    "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
-    "SPARK_STOPPED": ("FAILED", "failed: Spark itself stopped it, because it could not continue"),
-    "SPARK_EXITED": ("FAILED", "failed: Spark itself exited its driver, because it could not continue"),
-    "EXITED_ON_YARN": ("FAILED", "failed: its code called System.exit, which YARN counts as a failure"),
-    "START_FAILED": ("FAILED", "failed to start"),
-    "SUBMIT_STOPPED": ("ENDED", "ended; its outcome is unknown"),
-    "GATEWAY_CLOSED": ("ENDED", "ended: its Python process exited; its outcome is unknown"),
-    "PYTHON_DIED": (
-        "ENDED",
-        "ended: its Python process exited without its exit hooks, killed by a signal or by os._exit",
-    ),
-    "SPARK_SQL": ("ENDED", "ended with its spark-sql shell; its outcome is unknown"),
-    "SIGTERM": ("CANCELLED", "was cancelled by SIGTERM (a kill command, or its cluster manager)"),
-    "SIGINT": ("CANCELLED", "was cancelled by SIGINT (Ctrl-C)"),
-    "SIGHUP": ("CANCELLED", "was cancelled by SIGHUP (its terminal closed)"),
-    "EXITED": ("ENDED", "ended: its code called System.exit; its outcome is unknown"),
-}
-# Kinds of termination for which exit code 0 from Spark is reliable.
-_TRUE_ZERO = ("RETURNED", "SPARK_SQL")
 # Signals by which a user or a cluster manager ends a program; any other signal that ends it is a failure.
 _ASKED = ("SIGTERM", "SIGINT", "SIGHUP")
 # Outcomes that a standing failure makes doubtful if the exit code is unknown.
 _DOUBTFUL = ("FINISHED", "ENDED")
-_UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
-
-
-def _outcome(record: ApplicationEnd) -> tuple[str, str]:
-    """Return the application's final status and the message that describes it."""
-    # Spark also reports exit code 0 if it does not know the code. Any other code was set by the program.
-    code = record.exit_code or record.program_exit_code
-    if code:
-        after = " after it had stopped its SparkContext" if record.stopped_before else ""
-        return "FAILED", f"failed with exit code {code}{after}"
-    if record.ending == "SPARK_SQL" and record.exit_code == 0:
-        return "FINISHED", "finished: its spark-sql shell exited with code 0"
-    if code == 0 and record.ending in ("GATEWAY_CLOSED", "EXITED", "SPARK_EXITED"):
-        return "FINISHED", "finished: its program ended with exit code 0"
-    if record.exit_signal and record.ending == "PYTHON_DIED":
-        return "ENDED", f"ended: its Python process was killed by {record.exit_signal}"
-    status, sentence = _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
-    if record.exit_caller:
-        sentence = sentence.replace("System.exit", f"System.exit in {record.exit_caller}")
-    return status, sentence
-
-
-def _exit_code(record: ApplicationEnd) -> int | None:
-    """Return the exit code; None if unknown."""
-    if record.exit_code or (record.exit_code == 0 and record.ending in _TRUE_ZERO):
-        return record.exit_code
-    return record.program_exit_code
-
+# Ends of an application that the command of its pipeline causes.
+_OF_COMMAND = ("STOPPED", "SUBMIT_STOPPED", "GATEWAY_CLOSED", "UNKNOWN")
 
 #: Attributes of the orchestrator's run that submitted the application, by the name in the record.
 _PARENT = {
@@ -119,13 +71,14 @@ class Applications:
 
     Args:
         diagnostics: analyses exceptions.
-        last_failure: the failure that stands.
+        standing: the failures that stand.
+        pipelines: know how the pipeline that the application runs ended. Its command stops the application after a
+            failure, too, so that the end of the application alone is no evidence.
         tags: environment and tags, which are attributes of all events.
         settings: names of the settings that the start reports.
 
     Attributes:
         name: the application's name, as used in event bodies.
-        identity: prefix of the keys of all events.
         scope_variables: attributes of all events.
         prefix: prefix of the bodies of events about a part of the application.
         status: the application's status.
@@ -134,17 +87,19 @@ class Applications:
     def __init__(
         self,
         diagnostics: Diagnostics,
-        last_failure: LastFailure,
+        standing: StandingFailures,
+        pipelines: Pipelines,
         tags: Mapping[str, AttributeValue] = _NO_TAGS,
         settings: Sequence[str] = (),
     ) -> None:
         self.illegal = 0
-        self._last_failure = last_failure
+        self._standing = standing
+        self._pipelines = pipelines
         self._diagnostics = diagnostics
         self._tags = tags
         self._settings = settings
         self.scope_variables: dict[str, AttributeValue] = {}
-        self.identity = _identity(None, None)
+        self._hash = _hash(None, None)
         self.name = "?"
         self.prefix = ""
         self.status = Status()
@@ -153,7 +108,7 @@ class Applications:
         """Set the id and name of an application whose start was not recorded."""
         self.name = app_id
         self.prefix = f"{app_id}: "
-        self.identity = _identity(app_id, attempt_id)
+        self._hash = _hash(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id, **self._tags})
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
@@ -163,14 +118,16 @@ class Applications:
             return
         self.name = record.app_name
         self._diagnostics.code = UserCode(record.command, record.main_class, record.py_files, record.namespaces)
+        self._diagnostics.settings = record.settings
         name = record.app_name or record.app_id
         self.prefix = f"{name}: " if name else ""
-        self.identity = _identity(record.app_id, record.attempt_id)
+        self._hash = _hash(record.app_id, record.attempt_id)
         self.scope_variables = present(
             {
                 "spark.app.id": record.app_id,
                 "spark.app.name": record.app_name,
                 "spark.app.attempt_id": record.attempt_id,
+                "spark.pipeline.name": record.pipeline,
                 "spark.user": record.user,
                 "spark.version": record.spark_version or None,
                 "host.name": record.host or None,
@@ -194,14 +151,18 @@ class Applications:
             running: the queries and jobs that still run. Spark cancels them after its last callback, so the last event
                 of the application names them.
         """
-        old, (new, how) = self.status.value, _outcome(record)
+        old, (new, how) = self.status.value, outcome(record)
+        pipeline = self._pipelines.outcome()
+        if pipeline is not None and not exit_code(record) and record.ending in _OF_COMMAND:
+            yield from self._pipeline_ended(record, running, pipeline)
+            return
         evidence = self._evidence(record)
-        before = self._last_failure.standing
+        before = self._standing.last
         if before is None and record.shell_error and evidence is not None:
             before = StandingFailure("the last statement", "the last statement failed", evidence, record.time)
         if before is not None and before.is_of_end and record.exit_signal:
             before = None
-        is_doubtful = new in _DOUBTFUL and before is not None and not _is_known(record)
+        is_doubtful = new in _DOUBTFUL and before is not None and not is_known(record)
         if is_doubtful:
             new, how = "ENDED", "ended" if new == "FINISHED" else how.removesuffix("; its outcome is unknown")
         if not self.status.become(new):
@@ -212,7 +173,7 @@ class Applications:
             hints.append(before.sentence)
         details: dict[str, AttributeValue | None] = {
             "spark.app.end_reason": record.ending,
-            "spark.app.exit_code": _exit_code(record),
+            "spark.app.exit_code": exit_code(record),
             "spark.app.exit_signal": record.exit_signal,
             "spark.app.exit_caller": record.exit_caller,
             "spark.app.outcome_hint": "; ".join(hints) or None,
@@ -231,6 +192,30 @@ class Applications:
             how = how if record.ending == "PYTHON_DIED" else "ended"
             yield from _doubt(before, record.time, how, details)
 
+    def _pipeline_ended(
+        self, record: ApplicationEnd, running: Sequence[str], pipeline: PipelineOutcome
+    ) -> Iterator[Draft]:
+        old = self.status.value
+        if not self.status.become(pipeline.status):
+            self.illegal += 1
+            return
+        details: dict[str, AttributeValue | None] = {
+            "spark.app.end_reason": record.ending,
+            "spark.app.exit_code": exit_code(record),
+        }
+        body = f"Application '{self.name}' {pipeline.how}{_while(running)}"
+        severity = Severity.WARN if pipeline.status == "CANCELLED" else Severity.INFO
+        yield _change(old, pipeline.status, record.time, body, severity, details)
+        if pipeline.status == "FAILED":
+            unknown: dict[str, AttributeValue | None] = {
+                "error.type": "_OTHER",
+                "failure.class": UNKNOWN,
+                "failure.fingerprint": fingerprint("_OTHER", pipeline.how, None),
+            }
+            body = f"Application {pipeline.how}: {pipeline.cause}"
+            about = {**details, **(pipeline.attributes or unknown)}
+            yield failure("application", (), body, Severity.ERROR, record.time, about)
+
     def _failure(
         self,
         record: ApplicationEnd,
@@ -240,7 +225,7 @@ class Applications:
         details: dict[str, AttributeValue | None],
     ) -> Draft:
         """Return the event of a failed application: an alarm, unless the failure of its query is the alarm."""
-        before = self._last_failure.standing
+        before = self._standing.last
         if before is not None and before.is_of_end:
             before = None
         if query is not None and query.failure is not None:
@@ -255,7 +240,7 @@ class Applications:
             elif before is not None:
                 body += f" (after {before.sentence}: {before.diagnosis.summary})"
             return failure("application", (), body, Severity.ERROR, record.time, {**details, **evidence.attributes})
-        body = f"Application {how}{': cause unknown' if _exit_code(record) else ''}"
+        body = f"Application {how}{': cause unknown' if exit_code(record) else ''}"
         details |= {"error.type": record.ending, "failure.class": UNKNOWN}
         details["failure.fingerprint"] = fingerprint(record.ending, "", None)
         if before is not None:
@@ -267,9 +252,9 @@ class Applications:
     def _evidence(self, record: ApplicationEnd) -> Diagnosis | None:
         """Return the analysis of the exception that ended the program; None if it is unknown."""
         if record.failure is not None:
-            return self._last_failure.named_alike(self._diagnostics.of(record.failure))
+            return self._standing.named_alike(self._diagnostics.of(record.failure))
         if record.shell_error and record.exit_code != 0:
-            return self._last_failure.named_alike(self._diagnostics.of_text(record.shell_error.strip()))
+            return self._standing.named_alike(self._diagnostics.of_text(record.shell_error.strip()))
         return None
 
     def _failed_query(
@@ -286,8 +271,8 @@ class Applications:
                 if run.run_id in trace or same_cause(cause, evidence.root_cause):
                     return run
             return None
-        before = self._last_failure.standing
-        if before is None or before.run_id is None or running:
+        before = self._standing.last
+        if before is None or before.run_id is None or before.is_followed or running:
             return None
         is_soon = -_BACKLOG <= record.time - before.at <= _SOON_AFTER
         return next((run for run in failed if run.run_id == before.run_id), None) if is_soon else None
@@ -301,22 +286,21 @@ class Applications:
             body = f"Application '{self.name}' ended with its JVM; its outcome is unknown"
             details: dict[str, AttributeValue | None] = {"spark.app.end_reason": "JVM_SHUTDOWN"}
             yield _change(old, "ENDED", at, body, Severity.INFO, details)
-            yield from _doubt(self._last_failure.standing, at, "ended", details)
+            yield from _doubt(self._standing.last, at, "ended", details)
             return
-        body, before = f"Application '{self.name}' is lost: {how}{_while(running)}", self._last_failure.standing
+        body, before = f"Application '{self.name}' is lost: {how}{_while(running)}", self._standing.last
         if before is not None:
             body += f" (before that, {before.sentence}: {before.diagnosis.summary})"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
 
     def event_id(self, name: str, key: tuple[str | int, ...]) -> str:
         """Return the id of the application's event with a name and a key; the same in a live run and in a replay."""
-        text = "\x1f".join((self.identity, name, *map(str, key)))
-        return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _is_known(record: ApplicationEnd) -> bool:
-    """Return whether the exit code is known, or the main method is known to have returned."""
-    return _exit_code(record) is not None or record.ending == "RETURNED"
+        # Every event has an id, so hash the part that all events share only once.
+        fact = self._hash.copy()
+        # Nearly all keys have three parts, and an f-string is the fastest way to join them.
+        text = f"{name}\x1f{key[0]}\x1f{key[1]}\x1f{key[2]}" if len(key) == 3 else "\x1f".join((name, *map(str, key)))
+        fact.update(text.encode("utf-8", "replace"))
+        return fact.hexdigest()
 
 
 def _doubt(
@@ -326,9 +310,20 @@ def _doubt(
     # A failed query is an alarm already, unless it failed because its program had ended.
     if before is not None and before.run_id is None:
         work = next(work for work in ("SQL execution", "statement", "query", "job") if work in before.title)
-        body = f"Application {how} after its last {work} failed: {before.diagnosis.summary}; exit code unknown"
+        what = f"its last {work} failed"
+        if before.is_followed:
+            group = before.work.partition("=")[2]
+            what = f"{before.title} failed, and nothing in its job group '{group}' succeeded after it"
+        body = f"Application {how} after {what}: {before.diagnosis.summary}; exit code unknown"
         about = {"error.type": "_OTHER", "failure.class": UNKNOWN, **_preceding(before, at)}
         yield failure("application", (), body, Severity.ERROR, at, {**details, **about})
+
+
+#: What helps to act on a failure, also while it is only the last one before the end.
+_CARRIED = (
+    *("failure.data.file", "failure.data.partition", "failure.data.topic", "failure.data.topic_partition"),
+    *("failure.data.offset", "failure.recommendation", "failure.recommendation.evidence"),
+)
 
 
 def _preceding(failed: StandingFailure, at: int) -> dict[str, AttributeValue | None]:
@@ -342,11 +337,14 @@ def _preceding(failed: StandingFailure, at: int) -> dict[str, AttributeValue | N
         "failure.preceding.location": found.get("failure.location"),
         "failure.preceding.class": found.get("failure.class"),
         "failure.preceding.seconds": max(0, at - failed.at) / 1000,
+        **{key: found.get(key) for key in _CARRIED},
     }
 
 
 def named(body: str, prefix: str) -> str:
     """Return the body of an event with the application's name first, for files shared by applications."""
+    if body[:1].islower():
+        return prefix + body if prefix else capitalized(body)
     if not prefix or body.startswith("Application '"):
         return body
     # Keep the capitals of "SQL execution".
@@ -358,8 +356,10 @@ def _while(running: Sequence[str]) -> str:
     return f" while running {', '.join(running[:_MOST_NAMED])}{more}" if running else ""
 
 
-def _identity(app_id: str | None, attempt_id: str | None) -> str:
-    return f"{app_id or ''}\x1f{attempt_id or ''}"
+def _hash(app_id: str | None, attempt_id: str | None) -> blake2b:
+    """Return the hash of the part that the ids of all events of an application share."""
+    identity = f"{app_id or ''}\x1f{attempt_id or ''}\x1f"
+    return blake2b(identity.encode("utf-8", "replace"), digest_size=16)
 
 
 def _change(

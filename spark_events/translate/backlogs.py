@@ -7,7 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from spark_events.event import AttributeValue
-from spark_events.records.progress import SourceProgress, StreamingProgress
+from spark_events.records.query_progress import SourceProgress, StreamingProgress
 from spark_events.translate.offsets import lags, partitions
 
 __all__ = ["Backlog", "Backlogs"]

@@ -10,7 +10,7 @@ __all__ = ["described", "user_call_site"]
 _LIMIT = 120
 #: Description and call site that Spark Connect sets on the work of a client: the beginning of the client's request.
 _OF_CLIENT = re.compile(
-    r'^Spark Connect - session_id: "([0-9a-f]{8})[0-9a-f-]*"\s+user_context \{\s+user_id: "(.*?)"', re.DOTALL
+    r'^Spark Connect - session_id: "([0-9a-f]{8})[0-9a-f-]*"\s+(?:user_context \{\s+user_id: "(.*?)")?', re.DOTALL
 )
 #: Call site that Spark records for DataFrame calls from Python. Py4J calls Spark through the JDK's reflection, so the
 #: call site names no user code.
@@ -37,7 +37,7 @@ def user_call_site(call_site: str) -> str:
     """
     client = _OF_CLIENT.match(call_site)
     if client is not None:
-        return f"user '{client[2]}', session {client[1]}"
+        return f"user '{client[2] or ''}', session {client[1]}"
     return _SPARKS_THREAD.sub("", _REFLECTION.sub("", call_site))
 
 

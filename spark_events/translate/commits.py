@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from spark_events.event import AttributeValue, Severity, snake_case
-from spark_events.records.progress import SourceProgress, StreamingProgress
+from spark_events.records.query_progress import SourceProgress, StreamingProgress
 from spark_events.records.types import QueryProgress
-from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 from spark_events.translate.state import repaired, state_attributes
+from spark_events.translate.translation_config import BatchCommitConfig
 
 __all__ = ["Commits", "committed_at", "input_rows", "is_commit"]
 
@@ -62,7 +62,7 @@ class Commits:
         self._merging: Draft | None = None
 
     @property
-    def next_deadline(self) -> int | None:
+    def next_due(self) -> int | None:
         """Time at which the merged event must be reported, in milliseconds since the epoch."""
         return None if self._merging is None else self._quiet_until
 
@@ -96,11 +96,11 @@ class Commits:
     def idle(self, at: int) -> Iterator[Draft]:
         """Report the merged event if the clock was set back, according to the time of this idle trigger."""
         if self._quiet_until - at > self._interval:
-            # The merged event's deadline was computed before the clock was set back.
+            # The merged event's time was computed before the clock was set back.
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Report the merged event if its deadline has passed, or unconditionally if ``now`` is None."""
+        """Report the merged event if it is due, or unconditionally if ``now`` is None."""
         if self._merging is not None and (now is None or now >= self._quiet_until):
             merged, self._merging = self._merging, None
             reported = merged.observed_ts_millis if now is None else self._quiet_until
@@ -140,7 +140,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
                 **_backlogs(run, progress),
-                **state_attributes(progress.state_operators),
+                **state_attributes(progress.state_operators, progress.batch_id),
                 **_observed(progress.observed_metrics),
             }
         ),
@@ -185,6 +185,7 @@ def _adds_up(key: str) -> bool:
         key in ("spark.batch.count", "spark.batch.rows_input", "spark.batch.rows_output")
         or key in ("spark.state.rows_updated", "spark.state.rows_removed", "spark.state.rows_dropped_by_watermark")
         or key in ("spark.state.checkpointed_bytes", "spark.state.commit_ms", "spark.state.snapshots_repaired")
+        or key in ("spark.state.snapshots_forced", "spark.state.changelogs_replayed")
         or key.startswith(("spark.state.timers_", "spark.batch.duration."))
     )
 

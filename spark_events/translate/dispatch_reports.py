@@ -59,7 +59,7 @@ def queue_status(name: str, is_nearly_full: bool, usage: float, at: int) -> Draf
     Args:
         name: the reporter's name.
         is_nearly_full: whether the queue has become nearly full.
-        usage: the share of the queue's capacity that is in use.
+        usage: the fraction of the queue's capacity that is in use.
         at: milliseconds since the epoch.
     """
     old, new = ("normal", "nearly-full") if is_nearly_full else ("nearly-full", "normal")

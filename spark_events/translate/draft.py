@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.records.progress import iso_millis
+from spark_events.records.query_progress import iso_millis
 
 __all__ = ["Draft", "capitalized", "counted", "iso_millis", "lasting", "present"]
 
@@ -17,6 +17,7 @@ class Draft(msgspec.Struct, gc=False):
     Attributes:
         key: identifies the fact within the application. The event id is a hash of the key, so a fact that is reported
             twice, after a crash or by a replay, has the same event id both times.
+        body: one sentence, which may begin with a small letter; see :func:`~spark_events.translate.applications.named`.
         names_application: whether the body of the event begins with the application's name; False for the program's
             own events, whose bodies are not changed.
         culprit: key of the failure event whose incident the event belongs to, if it is not the event's own.

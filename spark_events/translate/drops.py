@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from spark_events.event import Severity
 from spark_events.records.types import Dropped
 from spark_events.translate.draft import Draft, counted
 
-__all__ = ["dropped"]
-
+__all__ = ["Drops"]
 
 #: Reason and body for each place where records are lost.
 _CAUSES = {
@@ -33,12 +32,33 @@ _CAUSES = {
 _UNKNOWN = ("unknown", "{records} lost for an unknown reason ({kinds})")
 
 
-def dropped(record: Dropped) -> Iterator[Draft]:
-    """Yield the event for lost data: the shim's records, or Spark's events that the shim did not receive."""
+class Drops:
+    """The records of an application that were lost.
+
+    Args:
+        is_missing_any: whether records were lost before this translation began.
+
+    Attributes:
+        count: number of lost records, according to the records.
+    """
+
+    def __init__(self, is_missing_any: bool) -> None:
+        self.is_missing_any = is_missing_any
+        self.count = 0
+
+    def dropped(self, record: Dropped) -> Iterable[Draft]:
+        """Report lost records."""
+        self.count += sum(record.records.values())
+        self.is_missing_any = True
+        return (_event(record),)
+
+
+def _event(record: Dropped) -> Draft:
+    """Return the event for lost data: the shim's records, or Spark's events that the shim did not receive."""
     count = sum(record.records.values())
     kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
     reason, sentence = _CAUSES.get(record.where, _UNKNOWN)
-    yield Draft(
+    return Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",
         key=(record.where, record.at),

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 
 from spark_events.event import Event
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.records.event_log.records import LogRecord
+from spark_events.records.event_log.handlers import LogRecord
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.records.types import ApplicationStart
 from spark_events.translate.translator import Translator
 
@@ -19,16 +19,18 @@ _LOG = logging.getLogger(__name__)
 _MOST_EARLY = 10_000
 
 
-def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
+def replayed(reader: EventLogReader, translator: Translator, *, ends: bool = True) -> Iterator[list[Event]]:
     """Yield the events of one log, one list per record.
 
     The times of the records replace the clock. If the log lacks the application's start, the application id is derived
-    from the log's file name or content.
+    from the log's file name or content. With ``ends=False``, the log may grow: events that later records would change,
+    and events before the application's start, are left out.
     """
     translation = LogTranslation(reader, translator)
     for record in reader.records():
         yield from translation.take(record)
-    yield from translation.end()
+    if ends:
+        yield from translation.end()
 
 
 class LogTranslation:

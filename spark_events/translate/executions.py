@@ -11,12 +11,14 @@ from spark_events.records.types import SqlExecutionStart, StatementStarted
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import present
 from spark_events.translate.job_tags import job_tags
+from spark_events.translate.pipelines import FLOW, Pipelines, flow_of
 from spark_events.translate.queries import Queries
 
 __all__ = ["Executions", "statement_attributes"]
 
 _REMEMBERED = 1_024
 _LIMIT = 4_096
+_OPERATION = "spark.connect.operation_id"
 
 
 class Executions:
@@ -24,16 +26,21 @@ class Executions:
 
     Args:
         queries: to find the query that an execution belongs to.
+        pipelines: to find the flow of a pipeline that an execution runs.
     """
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, pipelines: Pipelines) -> None:
         self._queries = queries
+        self._pipelines = pipelines
         self._statements: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
         self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
+        self._operations: OrderedDict[str, AttributeValue] = OrderedDict()
 
     def started(self, record: SqlExecutionStart) -> None:
         """Remember an execution; emit no event."""
         tags = job_tags(record.tags)
+        if (operation := tags.attributes.get(_OPERATION)) is not None:
+            put(self._operations, str(record.execution_id), operation, _REMEMBERED)
         details: dict[str, AttributeValue | None] = {
             "spark.sql.description": (record.description or "")[:_LIMIT] or None,
             "spark.sql.reads": _listed(record.reads),
@@ -42,6 +49,10 @@ class Executions:
             **self.statement(record.group),
             **tags.attributes,
         }
+        if flow := self._pipelines.of_execution(record.tags, record.writes) or flow_of(self.attributes(record.root_id)):
+            details |= {**flow, "spark.sql.description": f"flow {flow[FLOW]}"}
+            # Only a nested execution names the table that a flow writes.
+            self.attributes(record.root_id).update(flow)
         if (query := self._queries.of_session(tags.session)) is not None:
             run = self._queries.of_query(query)
             details |= {"spark.streaming.query.id": query} if run is None else run.scope_variables
@@ -58,6 +69,14 @@ class Executions:
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""
         return self._known.get(str(execution_id), {})
+
+    def operation(self, execution_id: object) -> dict[str, AttributeValue]:
+        """Return the id of the execution's own operation of a Spark Connect client, as an attribute; empty if unknown.
+
+        In ``foreachBatch``, the attributes of the execution name the operation that has started the query.
+        """
+        found = self._operations.get(str(execution_id))
+        return {} if found is None else {_OPERATION: found}
 
     def description(self, execution_id: object) -> str:
         """Return the description of an execution, for example its call site; empty if it is unknown."""

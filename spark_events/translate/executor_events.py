@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from spark_events.event import AttributeValue, Severity
+from spark_events.failures.exit_codes import killed_by
 from spark_events.records.types import Exclusion, ExecutorAdded, ExecutorRemoved, Unschedulable
 from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["ExecutorEvents", "loss_of"]
 
-_WINDOW = 60_000
+_INTERVAL_MILLIS = 60_000
 _WAS = ("was", "were")
 _CODE = re.compile(
     r"exit(?:ed)?[ _]?(?:with )?(?:code|status)?(?: from container \S+)?(?: is)?\s*(?::\s*)?(-?\d{1,3})\b"
@@ -32,8 +33,8 @@ _CAUSES = (
 )
 _CODES = {
     52: ("OUT_OF_MEMORY", "it ran out of heap memory (OutOfMemoryError, exit code 52)"),
-    137: ("MEMORY_LIMIT", "it was killed (exit code 137), usually for exceeding its container's memory limit"),
-    143: ("TERMINATED", "it was terminated by SIGTERM (exit code 143)"),
+    137: ("KILLED", f"it was {killed_by(137)}"),
+    143: ("TERMINATED", f"it was {killed_by(143)}"),
 }
 _RELEASED = "RELEASED"
 _EXCLUSION = "EXCLUSION"
@@ -50,7 +51,8 @@ def loss_of(reason: str | None) -> tuple[str, str, int | None]:
     if code in _CODES:
         return *_CODES[code], code
     if code is not None:
-        return "EXITED", f"it ended with exit code {code}", code
+        killed = killed_by(code)
+        return "EXITED", f"it was {killed}" if killed else f"it ended with exit code {code}", code
     return "UNKNOWN", f"Spark reports: {' '.join(text.split())[:200]}" if text else "Spark reports no reason", None
 
 
@@ -61,12 +63,12 @@ class ExecutorEvents:
         most: events per minute; 0: no events.
 
     Attributes:
-        next_deadline: time at which the summary of suppressed events is due, in milliseconds since the epoch; None if
+        next_due: time at which the summary of suppressed events is due, in milliseconds since the epoch; None if
             no event is suppressed.
     """
 
     def __init__(self, most: int) -> None:
-        self.next_deadline: int | None = None
+        self.next_due: int | None = None
         self._most = most
         self._began = 0
         self._count = 0
@@ -154,9 +156,9 @@ class ExecutorEvents:
         Args:
             now: milliseconds since the epoch; None: the application ends.
         """
-        if self.next_deadline is None or (now is not None and now < self.next_deadline):
+        if self.next_due is None or (now is not None and now < self.next_due):
             return
-        counts, self._more, self.next_deadline = self._more, Counter(), None
+        counts, self._more, self.next_due = self._more, Counter(), None
         added, excluded = counts.pop("ADDED", 0), counts.pop(_EXCLUSION, 0)
         lost = sum(counts.values()) - counts.get(_RELEASED, 0)
         parts = [f"{counted(added, 'more executor', _WAS)} added"] if added else []
@@ -171,7 +173,7 @@ class ExecutorEvents:
             key=("executors", self._began),
             body=f"Within one minute, {' and '.join(parts)}",
             severity=Severity.WARN if lost or excluded else Severity.DEBUG,
-            observed_ts_millis=self._began + _WINDOW if now is not None else self._began,
+            observed_ts_millis=self._began + _INTERVAL_MILLIS if now is not None else self._began,
             attributes={
                 "spark.executor.more_added": added,
                 "spark.executor.more_removed": sum(counts.values()),
@@ -191,7 +193,7 @@ class ExecutorEvents:
         if not self._most:
             return
         yield from self.flush(time)
-        if time >= self._began + _WINDOW:
+        if time >= self._began + _INTERVAL_MILLIS:
             self._began, self._count = time, 0
             self._reported.clear()
         if key in self._reported:
@@ -199,7 +201,7 @@ class ExecutorEvents:
         self._count += 1
         if self._count > self._most:
             self._more[label] += 1
-            self.next_deadline = self._began + _WINDOW
+            self.next_due = self._began + _INTERVAL_MILLIS
             return
         self._reported.add(key)
         yield Draft(

@@ -17,7 +17,7 @@ __all__ = ["FETCH_FAILED", "Executors"]
 
 _REMEMBERED = 4_096
 #: Causes of executor loss that recur if the work is retried without a change.
-_MEMORY = ("MEMORY_LIMIT", "OUT_OF_MEMORY")
+_MEMORY = ("KILLED", "MEMORY_LIMIT", "OUT_OF_MEMORY")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 #: Beginning of the failure reason of a stage that could not fetch its input.
 FETCH_FAILED = re.compile(r"\S*FetchFailed")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_events.event import AttributeValue
 from spark_events.records.cancellation import is_cancellation
-from spark_events.records.types import Failure
+from spark_events.records.types import Failure, MemoryPeaks
+from spark_events.translate.data_places import place_of_data
 from spark_events.translate.draft import present
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
 from spark_events.translate.failure_classes import decide
 from spark_events.translate.incidents.fingerprint import fingerprint, short_location
+from spark_events.translate.recommendations import recommended
 from spark_events.translate.root_causes import Cause, causes, outermost, root_cause
 from spark_events.translate.user_code import UserCode
 
@@ -23,8 +25,11 @@ _LOG = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 4_096
 SUMMARY_LIMIT = 300
+_SOURCE_LIMIT = 200
 #: Value of ``error.type`` that OpenTelemetry prescribes for an error without a known type.
 _NAMELESS = "_OTHER"
+#: Addition to a summary if a rerun may do harm.
+_HARM = "the commit may have succeeded, so a rerun may write the rows a second time"
 _PYTHON = "Traceback (most recent call last):"
 _PYTHON_EXCEPTION = ".PythonException"
 
@@ -75,12 +80,16 @@ class Diagnostics:
 
     Attributes:
         code: recognises the user's code in a stack trace; set when the application starts.
+        settings: Spark's settings; set when the application starts.
+        peaks: memory that Spark has measured; set when a job or stage fails.
     """
 
     def __init__(self, enrichers: Sequence[FailureEnricher] = (), trace_limit: int = 16_384) -> None:
         self._enrichers = tuple(enrichers)
         self._trace_limit = trace_limit
         self.code = UserCode()
+        self.settings: Mapping[str, str] = {}
+        self.peaks = MemoryPeaks()
 
     def of(self, failure: Failure) -> Diagnosis:
         """Analyse a failure from the chain of exceptions that the shim has read."""
@@ -144,17 +153,22 @@ class Diagnostics:
                 "failure.fingerprint": fingerprint(kind, root.message, root.location),
                 "failure.stacktrace_cut": True if len(text) > self._trace_limit else None,
                 "failure.location": root.location,
+                "failure.source_line": _one_line(root.source_line, _SOURCE_LIMIT) or None,
                 "failure.sql_state": sql_state,
                 "failure.class": decision.failure_class,
                 "failure.evidence": decision.evidence,
                 "failure.retry_useful": decision.retry_useful,
             }
         )
+        attributes.update(place_of_data(decision.failure_class, text))
+        if advice := recommended(decision.failure_class, text, self.settings, self.peaks):
+            attributes.update(advice.attributes)
         self._label(context, attributes)
         # Use only the file and line in the summary; the attribute failure.location also contains the folder and the
         # function.
         location = f" ({short_location(root.location).partition(' in ')[0]})" if root.location else ""
-        return Diagnosis(_one_line(str(root)) + location, cancelled, is_fetch_failure, attributes)
+        harm = "" if decision.rerun else f"; {_HARM}"
+        return Diagnosis(_one_line(str(root)) + location + harm, cancelled, is_fetch_failure, attributes)
 
     def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:
         for enricher in self._enrichers:
@@ -196,6 +210,6 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[:head]}\n... [{len(text) - limit} characters cut] ...\n{text[-tail:]}"
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, limit: int = SUMMARY_LIMIT) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= SUMMARY_LIMIT else line[: SUMMARY_LIMIT - 1] + "…"
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -55,7 +55,7 @@ class Heartbeats:
         self._lags: dict[str, int] = {}
 
     @property
-    def next_deadline(self) -> int | None:
+    def next_due(self) -> int | None:
         """Time of the next heartbeat by the current wall clock, in milliseconds since the epoch; None without one."""
         if self._due is None:
             return None

@@ -9,18 +9,20 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import BatchStarted, JobEnd, JobStart
 from spark_events.translate.bounded import put
 from spark_events.translate.culprits import Culprits
-from spark_events.translate.draft import Draft, capitalized
+from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.job_tags import job_tags
-from spark_events.translate.last_failure import LastFailure, StandingFailure
 from spark_events.translate.origin import Origin, note_batch, origin_of
 from spark_events.translate.queries import Queries
+from spark_events.translate.standing_failures import StandingFailure, StandingFailures, work_of
 
 __all__ = ["Jobs"]
 
+# Reading a member of an enumeration from its class is slow before Python 3.12.
+_DEBUG = Severity.DEBUG
 #: Number of finished jobs to remember, so that a repeated record of a job's completion emits no second event.
 _REMEMBERED = 4_096
 #: Maximum number of running jobs, reached only if most records of completed jobs were lost.
@@ -35,7 +37,7 @@ class Jobs:
         diagnostics: analyses exceptions.
         executors: the removed executors.
         streaming: whether jobs of micro-batches are reported even if they do not fail.
-        last_failure: the failure that stands.
+        standing: the failures that stand.
         executions: supplies sources and targets of SQL executions.
         culprits: what failed in the SQL execution or group of a job.
         successes_matter: whether the success of a job may close an incident.
@@ -47,12 +49,12 @@ class Jobs:
         diagnostics: Diagnostics,
         executors: Executors,
         streaming: bool,
-        last_failure: LastFailure,
+        standing: StandingFailures,
         executions: Executions,
         successes_matter: bool,
         culprits: Culprits,
     ) -> None:
-        self._last_failure = last_failure
+        self._standing = standing
         self._executions = executions
         self._successes_matter = successes_matter
         self._culprits = culprits
@@ -85,13 +87,15 @@ class Jobs:
             return ()
         origin = origin_of(record.properties, self._queries, self._executions)
         put(self._running, job_id, (origin, record.stages), _RUNNING)
-        self._last_failure.started(job_id, origin.execution_id)
+        self._standing.started(job_id, origin.execution_id)
         if origin.is_streaming:
             note_batch(record.properties, origin.run)
             if not self._streaming:
                 return ()
-        body = f"{capitalized(_name(job_id, origin))} started"
-        return (_change(job_id, None, "RUNNING", record.time, body, Severity.DEBUG, origin),)
+        body = f"{_name(job_id, origin)} started"
+        started = _change(job_id, None, "RUNNING", record.time, body, _DEBUG, origin)
+        started.is_routine = True
+        return (started,)
 
     def ended(self, record: JobEnd) -> Iterable[Draft]:
         """Report that a job ended, unless another event reports the job's completion.
@@ -111,27 +115,30 @@ class Jobs:
         if record.failure is None:
             return self._succeeded(record, old, origin)
         name = _name(job_id, origin)
+        self._diagnostics.peaks = record.peaks or self._diagnostics.peaks
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
         if diagnosis.cancelled:
             if not self._streaming and _was_stopped(origin, message):
                 return ()
-            body = f"{capitalized(name)} was cancelled: {diagnosis.summary}"
+            body = f"{name} was cancelled: {diagnosis.summary}"
             cancelled = _change(job_id, old, "CANCELLED", record.time, body, Severity.INFO, origin)
             cancelled.attributes["spark.status.reason"] = message
             cancelled.culprit = self._culprits.of(job_id, origin.attributes)
             return (cancelled,)
         # The record of the job's start may be lost.
-        self._last_failure.started(job_id, origin.execution_id)
-        standing = StandingFailure(f"job {job_id}", f"{name} failed", diagnosis, record.time)
-        self._last_failure.note(standing)
+        self._standing.started(job_id, origin.execution_id)
+        standing = StandingFailure(
+            f"job {job_id}", f"{name} failed", diagnosis, record.time, work_of(origin.attributes)
+        )
+        self._standing.note(standing)
         if origin.run is not None:
             origin.run.failed_job = standing
         if origin.execution_id is not None:
             self._culprits.execution_failed(origin.execution_id, ("job", job_id))
         self._culprits.statement_failed(origin.attributes, ("job", job_id))
         culprit = self._culprits.of(job_id, origin.attributes)
-        body = f"{capitalized(name)} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
+        body = f"{name} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         change = _change(job_id, old, "FAILED", record.time, body, Severity.INFO, origin)
         change.attributes["error.type"] = diagnosis.error_type
         change.culprit = culprit
@@ -141,22 +148,23 @@ class Jobs:
             **origin.attributes,
             **diagnosis.attributes,
         }
-        body = f"{capitalized(name)} failed: {diagnosis.summary}"
+        body = f"{name} failed: {diagnosis.summary}"
         severity = Severity.WARN if culprit is None else Severity.INFO
         failed = failure("job", (job_id,), body, severity, record.time, details)
         failed.culprit = culprit
         return change, failed
 
     def _succeeded(self, record: JobEnd, old: str | None, origin: Origin) -> Iterable[Draft]:
-        if self._last_failure.standing is not None:
-            self._last_failure.succeeded(record.job_id, origin.execution_id)
+        # The shim holds back the successful jobs of micro-batches; the commit of their batch is the success.
+        if self._standing.last is not None and not origin.is_streaming:
+            self._standing.succeeded(work_of(origin.attributes), record.job_id, origin.execution_id)
         if old is None and not self._streaming:
             # A job without a recorded start may belong to a micro-batch. Jobs of micro-batches are not reported, so
             # only count it.
             self.without_start += 1
         elif self._streaming or not origin.is_streaming:
-            body = f"{capitalized(_name(record.job_id, origin))} finished"
-            finished = _change(record.job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin)
+            body = f"{_name(record.job_id, origin)} finished"
+            finished = _change(record.job_id, old, "FINISHED", record.time, body, _DEBUG, origin)
             finished.is_routine = not self._successes_matter
             return (finished,)
         return ()
@@ -201,8 +209,7 @@ class Jobs:
         for job_id, (origin, _) in self._running.items():
             put(self._over, job_id, None, _REMEMBERED)
             if not origin.is_streaming:
-                name = capitalized(_name(job_id, origin))
-                body = f"{name} was cancelled: its application ended while the job was running"
+                body = f"{_name(job_id, origin)} was cancelled: its application ended while the job was running"
                 yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.INFO, origin)
         self._running.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import msgspec
@@ -11,6 +12,7 @@ from spark_events.translate.call_sites import described, user_call_site
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.job_tags import job_tags
+from spark_events.translate.pipelines import FLOW
 from spark_events.translate.queries import Queries, Run
 
 __all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
@@ -31,6 +33,7 @@ def in_brackets(stage_name: str) -> str:
     return f" [{name}]" if name else ""
 
 
+@functools.lru_cache(maxsize=256)
 def bracketed(description: str) -> str:
     """Return the description on one line, in brackets."""
     line = described(description)
@@ -64,10 +67,15 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
         queries: to find the query.
         executions: to find the description, sources and targets of the SQL execution; None omits them.
     """
-    attributes: dict[str, AttributeValue] = {name: properties[key] for key, name in _CARRIED if key in properties}
-    execution, query = properties.get("spark.sql.execution.id"), properties.get("sql.streaming.queryId")
-    clause = bracketed(properties.get("spark.job.description") or properties.get("callSite.short") or "")
-    if tags := properties.get("spark.job.tags"):
+    get = properties.get
+    attributes: dict[str, AttributeValue] = {}
+    # A comprehension would call a function for each job before Python 3.12.
+    for key, name in _CARRIED:
+        if key in properties:
+            attributes[name] = properties[key]
+    execution, query = get("spark.sql.execution.id"), get("sql.streaming.queryId")
+    clause = bracketed(get("spark.job.description") or get("callSite.short") or "")
+    if tags := get("spark.job.tags"):
         found = job_tags(tags)
         attributes |= found.attributes
         query = query or queries.of_session(found.session)
@@ -75,19 +83,25 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
             clause += f" ({found.client})"
     if executions is not None and "spark.jobGroup.id" in properties:
         attributes |= executions.statement(properties["spark.jobGroup.id"])
-    if execution is not None and executions is not None:
-        attributes |= executions.attributes(execution)
+    if execution is not None and executions is not None and (known := executions.attributes(execution)):
+        attributes |= known
+        if FLOW in attributes:
+            # Spark describes all work of a pipeline by the text of the command that runs it.
+            attributes["spark.job.description"] = attributes["spark.sql.description"]
+            attributes.pop("spark.job.call_site", None)
+            clause = f" (flow '{attributes[FLOW]}')"
         clause = clause or bracketed(executions.description(execution))
     run = None if query is None else queries.of_query(query)
     if query is not None:
         attributes |= {"spark.streaming.query.id": query} if run is None else present(run.scope_variables)
-        batch = _number(properties.get("streaming.sql.batchId"))
+        batch = _number(get("streaming.sql.batchId"))
         if batch is None and run is not None:
             batch = run.batch_under_way
         clause = f" (query '{query[:8] if run is None else run.title}'{'' if batch is None else f', batch {batch}'})"
         if batch is not None:
             attributes["spark.batch.id"] = batch
-    return Origin(query is not None, run, _number(execution), clause, attributes)
+    execution_id = None if execution is None else _number(execution)
+    return Origin(query is not None, run, execution_id, clause, attributes)
 
 
 def note_batch(properties: Mapping[str, str], run: Run | None) -> None:

@@ -13,11 +13,12 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import QueryStarted, QueryTerminated
 from spark_events.translate.backlogs import Backlogs
 from spark_events.translate.bounded import put
-from spark_events.translate.draft import Draft, capitalized, iso_millis
+from spark_events.translate.draft import Draft, iso_millis, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.job_tags import job_tags
-from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
+from spark_events.translate.pipelines import Pipelines
+from spark_events.translate.standing_failures import StandingFailure, StandingFailures, same_cause, work_of
 from spark_events.translate.status import Status
 
 __all__ = ["Queries", "Run"]
@@ -59,6 +60,7 @@ class Run:
         self.failure: StandingFailure | None = None
         self.failed_job: StandingFailure | None = None
         self.tags = ""
+        self.flow: dict[str, AttributeValue] = {}
 
     def batch_begins(self, batch: int) -> None:
         """Mark a batch as running until its progress is reported."""
@@ -88,7 +90,13 @@ class Run:
             "spark.streaming.query.run_id": self.run_id,
             "spark.streaming.query.name": self.name,
             **job_tags(self.tags).attributes,
+            **self.flow,
         }
+
+    @property
+    def work(self) -> str:
+        """The query, as the work that must succeed after a failure."""
+        return work_of(present(self.scope_variables))
 
     @property
     def batch_under_way(self) -> int | None:
@@ -103,12 +111,14 @@ class Queries:
 
     Args:
         diagnostics: analyses exceptions.
-        last_failure: the failure that stands.
+        standing: the failures that stand.
+        pipelines: to find the flow of a pipeline that a query runs.
     """
 
-    def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
+    def __init__(self, diagnostics: Diagnostics, standing: StandingFailures, pipelines: Pipelines) -> None:
         self.illegal = 0
-        self._last_failure = last_failure
+        self._pipelines = pipelines
+        self._standing = standing
         self._diagnostics = diagnostics
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._latest: dict[str, Run] = {}
@@ -161,6 +171,7 @@ class Queries:
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
         run.name, run.tags = record.name, record.tags or run.tags
+        run.flow = self._pipelines.of_query(run.name, run.tags)
         if run.status.value is not None:
             self.illegal += 1
             return
@@ -184,16 +195,16 @@ class Queries:
         if record.exception is None:
             yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
-        found = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
+        found = self._standing.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
         diagnosis = _with_cause(found, run.failed_job)
-        failed = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.run_id)
+        failed = StandingFailure(f"query '{run.title}'", _sentence(run), diagnosis, at, run.work, run.run_id)
         is_alarm = _PROGRAM_ENDED.search(record.exception) is None
         if is_alarm:
             run.failure = failed
-            self._last_failure.note(failed)
-        elif self._last_failure.standing is None:
+            self._standing.note(failed)
+        elif self._standing.last is None:
             # The end of the program is the application's, which is the alarm if it is no success.
-            self._last_failure.note(dataclasses.replace(failed, run_id=None, is_of_end=True))
+            self._standing.note(dataclasses.replace(failed, work="", run_id=None, is_of_end=True))
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.INFO, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis, is_alarm)
@@ -244,12 +255,14 @@ def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:
 def _failure(run: Run, at: int, diagnosis: Diagnosis, is_alarm: bool) -> Draft:
     offsets = msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
     details = {
-        "failure.will_retry": False,
+        # Spark starts a failed flow of a pipeline again, up to a limit; whether it will is not known yet.
+        "failure.will_retry": None if run.flow else False,
         **run.scope_variables,
         **diagnosis.attributes,
         "spark.batch.id": run.batch_under_way,
         "spark.streaming.query.committed_offsets": offsets,
     }
     why = "" if is_alarm else " because its Python program had ended"
-    body = f"{capitalized(_sentence(run))}{why}: {diagnosis.summary}"
-    return failure("query", (run.run_id,), body, Severity.ERROR if is_alarm else Severity.INFO, at, details)
+    body = f"{_sentence(run)}{why}: {diagnosis.summary}"
+    severity = Severity.INFO if not is_alarm else Severity.WARN if run.flow else Severity.ERROR
+    return failure("query", (run.run_id,), body, severity, at, details)

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, encode_lines
-from spark_events.records.event_log.files import EventLog
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import EventLog
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 __all__ = ["LogCounts", "ReplayTuning", "ReplayedLog", "Selection", "cores", "read_log", "replay_logs"]
@@ -122,6 +122,8 @@ def read_log(
     tuning: ReplayTuning = ReplayTuning(),
     on_progress: Callable[[float], None] = lambda fraction: None,
     check: Callable[[], None] = lambda: None,
+    *,
+    ends: bool = True,
 ) -> Iterator[list[Event]]:
     """Yield the wanted events of one log.
 
@@ -133,6 +135,7 @@ def read_log(
         tuning: limits.
         on_progress: called with the fraction of the log that has been read.
         check: called from time to time; may raise an error to end the reading.
+        ends: whether nothing will be added to the log; otherwise, merged events that may grow are left out.
     """
 
     def note(text: str) -> None:
@@ -144,7 +147,7 @@ def read_log(
     reader = EventLogReader(log, note, config.summary.interval)
     translator = Translator(config)
     try:
-        for number, events in enumerate(replayed(reader, translator)):
+        for number, events in enumerate(replayed(reader, translator, ends=ends)):
             if number % tuning.look == 0:
                 check()
                 on_progress(reader.fraction)
@@ -228,19 +231,19 @@ class _StoppedError(Exception):
     """The caller no longer needs the log."""
 
 
-#: Work and stop flag of a worker process.
+#: Work and stop flag of a child process.
 _own: tuple[_Work, Flag] | None = None
 
 
 def _begin(work: _Work, stop: Flag) -> None:
-    """Prepare a worker process; Ctrl-C ends it at once and silently."""
+    """Prepare a child process; Ctrl-C ends it at once and silently."""
     global _own  # noqa: PLW0603
     _own = work, stop
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _written(log: EventLog, path: Path) -> LogCounts:
-    """Write the events of a log to a file, in a worker process."""
+    """Write the events of a log to a file, in a child process."""
     assert _own is not None
     work, stop = _own
 

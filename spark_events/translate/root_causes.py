@@ -60,6 +60,7 @@ class Cause:
         location: the last line of the user's own code.
         is_own: whether this line, or a call from this line, raised the exception.
         is_raised: whether the user's own code raised the exception with its own ``raise``.
+        source_line: the text of that line, if Python printed it; otherwise "".
     """
 
     type: str
@@ -67,6 +68,7 @@ class Cause:
     location: str | None = None
     is_own: bool = True
     is_raised: bool = False
+    source_line: str = ""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.type, self.message) if part)
@@ -92,7 +94,8 @@ def causes(text: str, root: Cause) -> list[Cause]:
     java = text if not errors else next((one.rest for one in errors if one.type.endswith("Py4JJavaError")), "")
     sections = [java, *(java[found.end() :] for found in _CAUSED_BY.finditer(java))]
     chain += [outermost(section) for section in reversed(sections) if section]
-    return list(dict.fromkeys(dataclasses.replace(one, location=None, is_own=True, is_raised=False) for one in chain))
+    # Only the exception's type and text matter; the same exception must not be listed twice.
+    return list(dict.fromkeys(Cause(one.type, one.message) for one in chain))
 
 
 def outermost(text: str) -> Cause:
@@ -175,13 +178,15 @@ def _python_root(errors: list[PythonError], code: UserCode) -> Cause | None:
     root = errors[index]
     frames = [frame for error in errors for frame in error.frames]
     own = code.innermost([frame.file for frame in frames])
-    location = None if own is None else f"{frames[own].file}:{frames[own].line} in {frames[own].function}"
+    location, source = None, ""
+    if own is not None:
+        location, source = f"{frames[own].file}:{frames[own].line} in {frames[own].function}", frames[own].source
     if root.type.endswith("Py4JJavaError"):
         # For an error from a call into the JVM, the Java trace follows Python's error line.
         _, found, java = root.rest.partition("\n: ")
         if found and (inner := _java_root(java, code)).type:
-            return Cause(inner.type, inner.message, location, is_own=False)
-    return Cause(root.type, root.message, location, is_raised=_is_raised(root, code))
+            return Cause(inner.type, inner.message, location, is_own=False, source_line=source)
+    return Cause(root.type, root.message, location, is_raised=_is_raised(root, code), source_line=source)
 
 
 def _is_raised(error: PythonError, code: UserCode) -> bool:

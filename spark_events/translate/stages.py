@@ -10,7 +10,7 @@ from spark_events.event import Severity
 from spark_events.records.types import StageCompleted, StageSubmitted, StageTasks
 from spark_events.translate.bounded import put
 from spark_events.translate.call_sites import user_call_site
-from spark_events.translate.draft import Draft, capitalized, present
+from spark_events.translate.draft import Draft, present
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
@@ -19,7 +19,7 @@ from spark_events.translate.jobs import Jobs
 from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
-from spark_events.translate.summaries.stages import StageSummaries
+from spark_events.translate.summaries.stage_summaries import StageSummaries
 
 __all__ = ["Stages"]
 
@@ -160,7 +160,7 @@ class Stages:
                 *("stage", record.stage_id, record.attempt, record.status, at),
                 *(record.running, record.finished, record.failed),
             ),
-            body=f"{capitalized(sentence)}{attempt.clause}",
+            body=f"{sentence}{attempt.clause}",
             severity=Severity.DEBUG,
             observed_ts_millis=at,
             attributes=present(
@@ -189,9 +189,11 @@ class Stages:
         put(self._over, key, None, _REMEMBERED)
         attempt = self._running.pop(key, None) or _StageAttempt(record.name, Origin())
         yield from self._failure(record, attempt)
+        if attempt.origin.is_streaming and not self._streaming:
+            return
         title = _name(record.stage_id, record.attempt, attempt.name)
         summary = self._summaries.of(record, title, attempt.clause, attempt.origin, attempt.is_alone)
-        if summary is not None and (self._streaming or not attempt.origin.is_streaming):
+        if summary is not None:
             yield summary
 
     def _failure(self, record: StageCompleted, attempt: _StageAttempt) -> Iterator[Draft]:
@@ -201,12 +203,13 @@ class Stages:
             return
         if _is_collateral(record, reason):
             return
+        self._diagnostics.peaks = record.peaks or self._diagnostics.peaks
         diagnosis = self._diagnostics.of_text(record.task_failure or reason)
         diagnosis = self._executors.explain_stage(record, attempt.submitted, diagnosis)
         will_retry = self._will_retry(record, reason)
         job_id = self._jobs.of_stage(record.stage_id) if will_retry else self._jobs.stage_failed(record.stage_id)
         name = _name(record.stage_id, record.attempt, attempt.name)
-        body = f"{capitalized(name)} failed{attempt.clause}"
+        body = f"{name} failed{attempt.clause}"
         body += f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
         details = {
             "spark.stage.id": record.stage_id,

@@ -7,12 +7,29 @@ from collections.abc import Sequence
 import msgspec
 
 from spark_events.event import AttributeValue
-from spark_events.records.progress import StateOperatorProgress
+from spark_events.records.query_progress import StateOperatorProgress
 
 __all__ = ["repaired", "state_attributes"]
 
+_REPAIRED = "rocksdbNumSnapshotsAutoRepaired"
+#: Metrics of operators and of their state stores; the sums over the operators are attributes, unless they are 0.
+#: ``rocksdbBytesCopied`` is 0 for a batch that wrote a changelog (changelog checkpointing).
+_SUMS = {
+    "rocksdbBytesCopied": "spark.state.checkpointed_bytes",
+    "rocksdbSstFileSize": "spark.state.disk_bytes",
+    "rocksdbForceSnapshotCount": "spark.state.snapshots_forced",
+    "rocksdbNumReplayChangelogFiles": "spark.state.changelogs_replayed",
+    _REPAIRED: "spark.state.snapshots_repaired",
+    "numRegisteredTimers": "spark.state.timers_registered",
+    "numDeletedTimers": "spark.state.timers_deleted",
+    "numExpiredTimers": "spark.state.timers_expired",
+}
+#: Beginning of the metric with the version of the last snapshot that a store has uploaded since the query's start.
+#: Spark reports it for the stores whose snapshots are the oldest.
+_UPLOADED = "SnapshotLastUploaded."
 
-def state_attributes(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
+
+def state_attributes(operators: Sequence[StateOperatorProgress], batch_id: int) -> dict[str, AttributeValue | None]:
     """Return sums over the stateful operators of a batch, and each operator as JSON."""
     if not operators:
         return {}
@@ -23,38 +40,33 @@ def state_attributes(operators: list[StateOperatorProgress]) -> dict[str, Attrib
         "spark.state.rows_removed": sum(operator.num_rows_removed for operator in operators),
         "spark.state.rows_dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
         "spark.state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
-        "spark.state.checkpointed_bytes": _checkpointed(operators),
         "spark.state.commit_ms": sum(operator.commit_time_ms for operator in operators),
-        "spark.state.snapshots_repaired": repaired(operators) or None,
-        **_timers(operators),
+        **{attribute: _sum(operators, metric) or None for metric, attribute in _SUMS.items()},
+        **_snapshot(operators, batch_id),
         "spark.state.by_operator": msgspec.json.encode([_described(operator) for operator in operators]).decode(),
     }
 
 
-def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
-    """Return the bytes that the batch copied to the checkpoint, like Flink's ``checkpointedSize``.
-
-    Only RocksDB reports this number. With changelog checkpointing, RocksDB reports 0 for a batch that wrote a
-    changelog, so the function returns None for 0.
-    """
-    metrics = (operator.custom_metrics for operator in operators)
-    return sum(metric.rocksdb_bytes_copied for metric in metrics if metric is not None) or None
-
-
 def repaired(operators: Sequence[StateOperatorProgress]) -> int:
     """Return the number of damaged snapshots that RocksDB's state store repaired in this batch (Spark 4.1)."""
-    metrics = (operator.custom_metrics for operator in operators)
-    return sum(metric.rocksdb_num_snapshots_auto_repaired for metric in metrics if metric is not None)
+    return _sum(operators, _REPAIRED)
 
 
-def _timers(operators: Sequence[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
-    """Return the timers of ``transformWithState``; None without such timers."""
-    metrics = [operator.custom_metrics for operator in operators if operator.custom_metrics is not None]
-    return {
-        "spark.state.timers_registered": sum(metric.num_registered_timers for metric in metrics) or None,
-        "spark.state.timers_deleted": sum(metric.num_deleted_timers for metric in metrics) or None,
-        "spark.state.timers_expired": sum(metric.num_expired_timers for metric in metrics) or None,
-    }
+def _sum(operators: Sequence[StateOperatorProgress], metric: str) -> int:
+    return sum((operator.custom_metrics or {}).get(metric, 0) for operator in operators)
+
+
+def _snapshot(operators: Sequence[StateOperatorProgress], batch_id: int) -> dict[str, AttributeValue | None]:
+    """Return the version of the oldest snapshot, and how many versions the state is ahead of it."""
+    versions = [
+        version
+        for operator in operators
+        for metric, version in (operator.custom_metrics or {}).items()
+        if metric.startswith(_UPLOADED) and version >= 0
+    ]
+    # Batch 0 creates version 1 of the state.
+    lag = None if not versions else max(0, batch_id + 1 - min(versions))
+    return {"spark.state.snapshot_version": min(versions, default=None), "spark.state.snapshot_lag": lag}
 
 
 def _described(operator: StateOperatorProgress) -> dict[str, AttributeValue]:

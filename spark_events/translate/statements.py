@@ -16,8 +16,9 @@ from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint
 from spark_events.translate.job_tags import job_tags
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.last_failure import LastFailure, StandingFailure, same_cause
-from spark_events.translate.sql import was_interrupted
+from spark_events.translate.pipelines import Pipelines
+from spark_events.translate.sql_executions import was_interrupted
+from spark_events.translate.standing_failures import StandingFailure, StandingFailures, same_cause
 
 __all__ = ["Statements"]
 
@@ -41,7 +42,8 @@ class Statements:
         executions: receives the statements of the Thrift server.
         culprits: what failed in the statements; receives those that timed out, whose jobs Spark cancels.
         diagnostics: analyses exceptions.
-        last_failure: the failure that stands.
+        standing: the failures that stand.
+        pipelines: handle the commands of pipelines, which are no statements.
     """
 
     def __init__(
@@ -50,13 +52,15 @@ class Statements:
         executions: Executions,
         culprits: Culprits,
         diagnostics: Diagnostics,
-        last_failure: LastFailure,
+        standing: StandingFailures,
+        pipelines: Pipelines,
     ) -> None:
         self._jobs = jobs
         self._executions = executions
         self._culprits = culprits
         self._diagnostics = diagnostics
-        self._last_failure = last_failure
+        self._standing = standing
+        self._pipelines = pipelines
 
     def started(self, record: StatementStarted) -> None:
         """Note a statement of the Thrift server; emit no event."""
@@ -92,13 +96,16 @@ class Statements:
         statement with the cause of the failure that stands is INFO.
         """
         statement = record.statement_id
+        if self._pipelines.knows(statement):
+            yield from self._pipelines.failed(record)
+            return
         if self._culprits.in_statement(statement) or self._culprits.in_group(statement):
             return
         error = _STATUS.sub("", record.error)
         diagnosis = self._diagnostics.of_text(record.trace or error)
         if diagnosis.cancelled or was_interrupted(diagnosis) or error.startswith(_OF_QUERY):
             return
-        before = self._last_failure.standing
+        before = self._standing.last
         is_known = before is not None and before.at >= record.started > 0
         is_known = is_known and before is not None and same_cause(before.diagnosis.root_cause, diagnosis.root_cause)
         clause = _clause(record)
@@ -111,7 +118,7 @@ class Statements:
 
     def _note(self, record: StatementFailed, clause: str, diagnosis: Diagnosis) -> None:
         title = "SQL statement"
-        self._last_failure.note(StandingFailure(title, f"{title}{clause} failed", diagnosis, record.time))
+        self._standing.note(StandingFailure(title, f"{title}{clause} failed", diagnosis, record.time))
 
 
 def _attributes(record: StatementFailed) -> dict[str, AttributeValue | None]:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from spark_events.records.types import QueryIdle, QueryProgress, QueryStarted, QueryTerminated
 from spark_events.translate.commits import Commits, committed_at, is_commit
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis
-from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries, Run
+from spark_events.translate.standing_failures import StandingFailures
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.watermarks import WatermarkTracker
 
 __all__ = ["Streams"]
@@ -29,20 +29,20 @@ class Streams:
     Args:
         queries: the queries of the application.
         config: the settings of the events.
-        last_failure: the failure that stands.
+        standing: the failures that stand.
 
     Attributes:
         runs: the commits and the watermark of each run that has not ended, by the run's id.
     """
 
-    def __init__(self, queries: Queries, config: TranslateConfig, last_failure: LastFailure) -> None:
+    def __init__(self, queries: Queries, config: TranslateConfig, standing: StandingFailures) -> None:
         self._queries = queries
-        self._last_failure = last_failure
+        self._standing = standing
         self._config = config
         self.runs: dict[str, _Tracked] = {}
 
     @property
-    def next_deadline(self) -> int | None:
+    def next_due(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
         return _earliest(self.runs.values())
 
@@ -66,7 +66,7 @@ class Streams:
         run.last_reported_batch = progress.batch_id
         run.batch_runs = False
         run.failed_job = None
-        self._last_failure.committed(iso_millis(progress.timestamp, 0))
+        self._standing.committed(run.work, iso_millis(progress.timestamp, 0))
         if run.status.is_over:
             # This progress report arrived after its run ended. No later commit can be merged with it, so report it
             # immediately.
@@ -99,7 +99,7 @@ class Streams:
         self.runs.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
-        """Report all events due until now, in order of their deadlines."""
+        """Report all events due until now, in order of their times."""
         return _tick(self.runs.values(), now)
 
     def clock_stepped(self, by: int) -> None:
@@ -133,18 +133,18 @@ class Streams:
 
 
 def _earliest(runs: Iterable[_Tracked]) -> int | None:
-    # The deadline is read for every record, so this function creates no lists or generators.
+    # The time is read for every record, so this function creates no lists or generators.
     earliest: int | None = None
     for run in runs:
-        for deadline in (run.commits.next_deadline, run.watermark.next_deadline):
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
+        for due in (run.commits.next_due, run.watermark.next_due):
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
     return earliest
 
 
 def _tick(runs: Collection[_Tracked], now: int) -> Iterator[Draft]:
-    while (deadline := _earliest(runs)) is not None and deadline <= now:
+    while (due := _earliest(runs)) is not None and due <= now:
         for run in runs:
-            yield from run.commits.flush(deadline)
+            yield from run.commits.flush(due)
         for run in runs:
-            yield from run.watermark.tick(deadline)
+            yield from run.watermark.tick(due)

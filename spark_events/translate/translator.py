@@ -1,11 +1,14 @@
-"""The translator: routes each record to its handler, and completes the resulting events."""
+"""The translator: connects the parts that translate the records of one application.
+
+::
+
+    record ─▶ Router ─▶ Jobs, Stages, Streams, … ─▶ drafts ─▶ EventFactory ─▶ events
+"""
 
 from __future__ import annotations
 
-import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable
 
 import msgspec
 
@@ -25,6 +28,9 @@ from spark_events.records.types import (
     Inspection,
     JobEnd,
     JobStart,
+    PipelineCommandCancelled,
+    PipelineCommandEnded,
+    PipelineCommandStarted,
     QueryIdle,
     QueryProgress,
     QueryStarted,
@@ -43,49 +49,43 @@ from spark_events.records.types import (
     Unschedulable,
 )
 from spark_events.translate.added import added
-from spark_events.translate.applications import Applications, named
+from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.deadlines.deadlines import Deadlines
 from spark_events.translate.deadlines.edges import Edges
 from spark_events.translate.draft import Draft, iso_millis
-from spark_events.translate.drops import dropped
+from spark_events.translate.drops import Drops
+from spark_events.translate.endings import DIED, Endings
+from spark_events.translate.event_factory import EventFactory
 from spark_events.translate.executions import Executions
 from spark_events.translate.executor_events import ExecutorEvents
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.handover import Handover
 from spark_events.translate.heartbeats import Heartbeats
+from spark_events.translate.incidents.incident_keys import Keys
 from spark_events.translate.incidents.incidents import Incidents
-from spark_events.translate.incidents.keys import Keys
 from spark_events.translate.incidents.links import Links
+from spark_events.translate.incidents.successes import Successes
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.last_failure import LastFailure
+from spark_events.translate.pipelines import Pipelines
 from spark_events.translate.queries import Queries
-from spark_events.translate.sql import SqlExecutions
+from spark_events.translate.router import Handler, Moment, Router, each
+from spark_events.translate.sql_executions import SqlExecutions
 from spark_events.translate.stages import Stages
+from spark_events.translate.standing_failures import StandingFailures
 from spark_events.translate.statements import Statements
 from spark_events.translate.streams import Streams
 from spark_events.translate.summaries.application import ApplicationSummaries
-from spark_events.translate.summaries.stages import StageSummaries
+from spark_events.translate.summaries.stage_summaries import StageSummaries
+from spark_events.translate.timed_parts import TimedParts
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.writes import Writes
 
 __all__ = ["Translator"]
 
-#: Maximum plausible delay of a record, in milliseconds. A larger delay shows that the driver's clock differs from the
-#: sidecar's clock.
-_MOST_BEHIND = 60_000
-_DIED = "its driver died without reporting its end"
-_extend = dict.update
-#: Types of the records that may arrive before the application's start.
-_EARLY = frozenset({ExecutorAdded, ExecutorRemoved})
-
-
-#: None: the record only changes the state.
-_Handler: TypeAlias = Callable[[Any], Iterable[Draft] | None]
-#: Time of a record in milliseconds since the epoch; 0 if the record contains none.
-_Moment: TypeAlias = Callable[[Any], int]
-_time: _Moment = operator.attrgetter("time")
+_time: Moment = operator.attrgetter("time")
 
 
 def _timestamp(record: QueryStarted | QueryIdle) -> int:
@@ -100,10 +100,12 @@ def _nothing(_: object) -> None:
     pass
 
 
-def _each(*handlers: _Handler) -> _Handler:
-    def handle(record: Any) -> Iterator[Draft]:
-        for handler in handlers:
-            yield from handler(record) or ()
+def _with_ui(links: Links, handler: Handler) -> Handler:
+    """Return a handler that first keeps the address of the driver's UI, which records of failures contain."""
+
+    def handle(record: JobEnd | QueryTerminated) -> Iterable[Draft] | None:
+        links.ui = record.ui or links.ui
+        return handler(record)
 
     return handle
 
@@ -118,9 +120,8 @@ class Translator:
         clocks: the clocks of this process.
 
     Attributes:
-        next_sequence: the number of the next event.
         defects: number of records and timers that caused an exception.
-        dropped: number of dropped records, according to the records.
+        deadlines: asks the driver about overdue work.
     """
 
     def __init__(
@@ -132,105 +133,112 @@ class Translator:
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
-        executors = Executors()
-        self.next_sequence = first_sequence
-        self.defects = 0
-        self.dropped = 0
-        self._misses_records = misses_records
-        # Executor records that arrived before the application's start; they are translated after the start record.
-        self._early: list[ExecutorAdded | ExecutorRemoved] = []
-        self._executors = executors
-        self._provisional: ApplicationEnd | None = None
-        self._behind = 0
-        last_failure, culprits = LastFailure(), Culprits()
-        self._last_failure = last_failure
-        application = self._application = Applications(
-            diagnostics, last_failure, config.identity.attributes, config.summary.compared
+        executors, standing, culprits = Executors(), StandingFailures(), Culprits()
+        pipelines = Pipelines(diagnostics)
+        application = Applications(
+            diagnostics, standing, pipelines, config.identity.attributes, config.summary.compared
         )
-        self._links = Links(config.link)
-        self._keys = Keys(config.identity.key_attributes)
-        self._incidents = Incidents(config.alarms, self._keys, self._links, application.event_id, config.deadline.is_on)
-        self._queries = Queries(diagnostics, last_failure)
-        executions = Executions(self._queries)
-        self._streams = Streams(self._queries, config, last_failure)
-        self._jobs = Jobs(
-            self._queries,
+        links, keys = Links(config.link), Keys(config.identity.key_attributes)
+        successes = Successes(config.heartbeat_interval)
+        incidents = Incidents(config.alarms, keys, links, application.event_id, config.deadline.is_on, successes)
+        queries = Queries(diagnostics, standing, pipelines)
+        executions = Executions(queries, pipelines)
+        streams = Streams(queries, config, standing)
+        jobs = Jobs(
+            queries,
             diagnostics,
             executors,
             config.streaming_jobs,
-            last_failure,
+            standing,
             executions,
-            self._incidents.watches_jobs,
+            incidents.watches_jobs,
             culprits,
         )
-        self._sql = SqlExecutions(self._jobs, executions, diagnostics, last_failure, culprits)
-        writes = Writes(executions, config.data_written)
-        statements = Statements(self._jobs, executions, culprits, diagnostics, last_failure)
-        self._summaries = ApplicationSummaries(config.summary, self._application, self._queries)
-        stages = StageSummaries(config.summary, executors, self._queries, executions)
-        self._stages = Stages(
-            self._queries, self._jobs, diagnostics, executors, config.streaming_stages, stages, executions
-        )
-        self._executor_events = ExecutorEvents(config.executor.max_per_minute)
-        self._heartbeats = Heartbeats(
-            config.heartbeat_interval, self._application, self._queries, self._jobs, executors, clocks
-        )
-        self._handlers: dict[type, tuple[_Moment, _Handler]] = {
-            ApplicationStart: (_time, _each(self._application_started, self._heartbeats.schedule)),
-            ApplicationEnd: (_time, _each(self._application_ended, self._heartbeats.schedule)),
-            QueryStarted: (_timestamp, self._streams.started),
-            QueryProgress: (
-                committed_at,
-                _each(self._summaries.progress, self._heartbeats.progress, self._streams.progress),
+        sql = SqlExecutions(jobs, executions, diagnostics, standing, culprits)
+        writes = Writes(executions, queries, config.data_written, config.streams_written)
+        statements = Statements(jobs, executions, culprits, diagnostics, standing, pipelines)
+        summaries = ApplicationSummaries(config.summary, application, queries)
+        of_stages = StageSummaries(config.summary, executors, queries, executions)
+        stages = Stages(queries, jobs, diagnostics, executors, config.streaming_stages, of_stages, executions)
+        executor_events = ExecutorEvents(config.executor.max_per_minute)
+        heartbeats = Heartbeats(config.heartbeat_interval, application, queries, jobs, executors, clocks)
+        edges = Edges(incidents, lambda: application.scope_variables)
+        deadlines = Deadlines(config.deadline, queries, diagnostics, executions, edges)
+        beating = None if config.heartbeat_interval is None else heartbeats
+        timed, drops = TimedParts(streams, beating, deadlines, executor_events), Drops(misses_records)
+        endings = Endings(application, queries, jobs, deadlines, heartbeats, timed, drops)
+        handlers: dict[type, tuple[Moment, Handler]] = {
+            ApplicationStart: (
+                _time,
+                each(links.started, pipelines.application_started, application.started, heartbeats.schedule),
             ),
-            QueryIdle: (_timestamp, self._streams.idle),
-            QueryTerminated: (_undated, self._query_terminated),
-            BatchStarted: (_undated, self._jobs.batch_started),
-            JobStart: (_time, self._jobs.started),
-            JobEnd: (_time, self._job_ended),
-            SqlExecutionStart: (_time, _each(self._sql.started, executions.started)),
-            SqlExecutionEnd: (_time, self._sql.ended),
+            ApplicationEnd: (_time, each(endings.ended, heartbeats.schedule)),
+            QueryStarted: (_timestamp, streams.started),
+            QueryProgress: (committed_at, each(summaries.progress, heartbeats.progress, streams.progress)),
+            QueryIdle: (_timestamp, streams.idle),
+            QueryTerminated: (_undated, _with_ui(links, streams.terminated)),
+            BatchStarted: (_undated, jobs.batch_started),
+            JobStart: (_time, jobs.started),
+            JobEnd: (_time, _with_ui(links, jobs.ended)),
+            SqlExecutionStart: (_time, each(sql.started, executions.started)),
+            SqlExecutionEnd: (_time, sql.ended),
             DataWritten: (_time, writes.written),
             StatementStarted: (_time, statements.started),
             StatementTimedOut: (_time, statements.timed_out),
             StatementFailed: (_time, statements.failed),
-            StageSubmitted: (_time, self._stages.submitted),
-            StageTasks: (_time, self._stages.tasks),
-            StageCompleted: (_time, self._stages.completed),
-            ApplicationTotals: (_time, self._summaries.ended),
-            ExecutorAdded: (_time, _each(executors.added, self._executor_events.added)),
-            ExecutorRemoved: (_time, _each(executors.removed, self._executor_events.removed)),
-            Exclusion: (_time, self._executor_events.exclusion),
-            Unschedulable: (_time, self._executor_events.unschedulable),
-            Dropped: (_undated, self._dropped),
-            Added: (_undated, lambda record: added(record, self._queries)),
+            PipelineCommandStarted: (_time, pipelines.started),
+            PipelineCommandEnded: (_time, pipelines.ended),
+            PipelineCommandCancelled: (_time, pipelines.cancelled),
+            StageSubmitted: (_time, stages.submitted),
+            StageTasks: (_time, stages.tasks),
+            StageCompleted: (_time, stages.completed),
+            ApplicationTotals: (_time, summaries.ended),
+            ExecutorAdded: (_time, each(executors.added, executor_events.added)),
+            ExecutorRemoved: (_time, each(executors.removed, executor_events.removed)),
+            Exclusion: (_time, executor_events.exclusion),
+            Unschedulable: (_time, executor_events.unschedulable),
+            Dropped: (_undated, drops.dropped),
+            Added: (_undated, lambda record: added(record, queries)),
         }
-        edges = Edges(self._incidents, lambda: application.scope_variables)
-        self.deadlines = Deadlines(config.deadline, self._queries, diagnostics, executions, edges)
-        # The heartbeats read the clock, so do not ask them if they are off.
-        beating = () if config.heartbeat_interval is None else (self._heartbeats,)
-        self._timers: tuple[Heartbeats | Deadlines | ExecutorEvents, ...] = (
-            *beating,
-            self.deadlines,
-            self._executor_events,
-        )
-        for kind, judge in self.deadlines.handlers.items():
-            moment, handler = self._handlers.get(kind, (_undated, _nothing))
+        for kind, judge in deadlines.handlers.items():
+            moment, handler = handlers.get(kind, (_undated, _nothing))
             # Run the deadline handler first, so that a recovery is reported before the event that ends the work.
-            self._handlers[kind] = moment, _each(judge, handler, self.deadlines.schedule)
+            handlers[kind] = moment, each(judge, handler, deadlines.schedule)
+        self.defects = 0
+        self.deadlines = deadlines
+        self._application = application
+        self._jobs = jobs
+        self._executors = executors
+        self._incidents = incidents
+        self._keys = keys
+        self._handover = Handover(standing, pipelines)
+        self._checked = (application, queries, jobs, stages)
+        self._drops = drops
+        self._timed = timed
+        self._endings = endings
+        self._events = EventFactory(application, incidents, (summaries, pipelines), first_sequence)
+        self._event_of = self._events.of
+        self._router = Router(handlers, timed, lambda: bool(application.scope_variables))
+
+    @property
+    def next_sequence(self) -> int:
+        """Number of the next event."""
+        return self._events.next_sequence
+
+    @property
+    def dropped(self) -> int:
+        """Number of lost records, according to the records."""
+        return self._drops.count
 
     @property
     def illegal(self) -> int:
         """Number of repeated records and of invalid status transitions."""
-        return sum(part.illegal for part in (self._application, self._queries, self._jobs, self._stages))
+        return sum(part.illegal for part in self._checked)
 
     @property
-    def next_deadline(self) -> int | None:
+    def next_due(self) -> int | None:
         """Time of the next :meth:`tick` that may emit an event, in milliseconds since the epoch."""
-        due = [at for part in self._timers if (at := part.next_deadline) is not None]
-        if self._streams.runs and (deadline := self._streams.next_deadline) is not None:
-            due.append(deadline + self._behind)
-        return min(due, default=None)
+        return self._timed.next_due
 
     @property
     def knows_application(self) -> bool:
@@ -255,11 +263,11 @@ class Translator:
 
     def take_memory(self) -> str | None:
         """Return what the next sidecar must know besides the restored records; None if it has not changed."""
-        return self._last_failure.take_memory() if self._last_failure.is_new else None
+        return self._handover.take()
 
     def load_memory(self, memory: str) -> None:
         """Load the memory of the preceding sidecar."""
-        self._last_failure.load_memory(memory)
+        self._handover.load(memory)
 
     def assume_application(self, app_id: str, attempt_id: str | None) -> None:
         """Set the application's id and name, for a log that lacks the application's start."""
@@ -267,9 +275,12 @@ class Translator:
 
     def translate(self, record: Record | StageWaited | Unknown) -> list[Event]:
         """Return the numbered events that a record causes; the list may be empty."""
-        # Nearly all records take the short way.
-        is_plain = not self._early and type(record) not in _EARLY
-        return [self._event(draft) for draft in (self._handled if is_plain else self._drafts)(record)]
+        # This method runs for every record, and most records cause one event or none, so it needs no map object.
+        event_of = self._event_of
+        events: list[Event] = []
+        for draft in self._router.drafts(record):
+            events.append(event_of(draft))
+        return events
 
     def tick(self, now: int) -> list[Event]:
         """Return the time-driven events: idle watermarks, merged commits, heartbeats and counts of executors.
@@ -277,10 +288,7 @@ class Translator:
         Args:
             now: milliseconds since the epoch.
         """
-        # The newest records may still be in Spark's listener bus.
-        drafts = [*self._streams.tick(now - self._behind), *self._heartbeats.tick(now)]
-        self.deadlines.tick(now)
-        return [self._event(draft) for draft in (*drafts, *self._executor_events.flush(now))]
+        return [*map(self._event_of, self._timed.tick(now))]
 
     def clock_stepped(self, by: int, now: int) -> None:
         """Continue all time limits after the wall clock was set.
@@ -289,12 +297,11 @@ class Translator:
             by: milliseconds by which the clock was set ahead; negative: back.
             now: milliseconds since the epoch, after the step.
         """
-        self._streams.clock_stepped(by)
-        self.deadlines.clock_stepped(by, now)
+        self._timed.clock_stepped(by, now)
 
     def flush(self) -> list[Event]:
         """Return merged commits and counts of executors; call this when no more records will arrive."""
-        return [self._event(draft) for draft in self._merged()]
+        return [*map(self._event_of, self._timed.flush())]
 
     def restore(self, record: object) -> None:
         """Apply a record that the preceding sidecar has already reported; emit no event."""
@@ -303,15 +310,15 @@ class Translator:
             return
         if isinstance(record, ApplicationStart):
             self._executors.forget_number()
-        with self._last_failure.unchanged():
-            for draft in self._drafts(record):
-                self._incidents.of(draft, {**self._application.scope_variables, **draft.attributes})
+        with self._handover.unchanged():
+            for draft in self._router.drafts(record):
+                self._events.restore(draft)
 
     def emit(self, draft: Draft) -> Event:
         """Return the event of a draft that no record caused, such as a report by the dispatcher."""
-        return self._event(draft)
+        return self._events.of(draft)
 
-    def driver_lost(self, at: int, orderly: bool, how: str = _DIED) -> list[Event]:
+    def driver_lost(self, at: int, orderly: bool, how: str = DIED) -> list[Event]:
         """Report that the driver exited without a record of the application's end.
 
         Args:
@@ -319,16 +326,7 @@ class Translator:
             orderly: whether the JVM announced its shutdown, which proves that the driver was not killed.
             how: explanation of the loss, as a clause of the event's body.
         """
-        if self._provisional is not None and not self._application.status.is_over:
-            # The program had stopped Spark before the driver was killed, so the provisional end is the final one.
-            stopped = msgspec.structs.replace(self._provisional, provisional=False)
-            drafts = [*self._application_ended(stopped)]
-        else:
-            # Work that hung is over, so its incident is; the loss is an incident of its own.
-            over = self.deadlines.driver_lost(at)
-            drafts = [*self._merged(), *over, *self._application.lost(at, orderly, self._running(), how)]
-        self._heartbeats.schedule()
-        return [self._event(draft) for draft in drafts]
+        return [*map(self._event_of, self._endings.driver_lost(at, orderly, how))]
 
     def predecessor_ended(self, event: Event) -> Event:
         """Return an event about the end of an earlier run; it is no alarm if this run has succeeded since."""
@@ -337,92 +335,3 @@ class Translator:
         attributes = Attributes({**event.attributes, "incident.role": "member"})
         body = f"{event.body}; a later run works"
         return msgspec.structs.replace(event, severity=Severity.WARN, body=body, attributes=attributes)
-
-    def _merged(self) -> Iterator[Draft]:
-        """Report what was merged or counted, because no more records will arrive."""
-        yield from self._streams.flush()
-        yield from self._executor_events.flush()
-
-    def _running(self) -> list[str]:
-        """Return the titles of the running queries and jobs, according to the records."""
-        queries = [f"query '{title}'" for title in self._queries.running_titles()]
-        # The record of a job's completion may be among the dropped records.
-        return queries if self._misses_records else queries + self._jobs.running_titles()
-
-    def _drafts(self, record: Any) -> Iterable[Draft]:
-        if type(record) in _EARLY and not self.knows_application:
-            self._early.append(record)
-            return ()
-        if not self._early:
-            return self._handled(record)
-        early, self._early = self._early, []
-        records = [record, *early] if isinstance(record, ApplicationStart) else [*early, record]
-        return itertools.chain.from_iterable(map(self._handled, records))
-
-    def _handled(self, record: Any) -> Iterable[Draft]:
-        known = self._handlers.get(type(record))
-        if known is None:
-            return ()
-        moment_of, handler = known
-        moment = moment_of(record)
-        if not moment:
-            return handler(record) or ()
-        # Records of an event log do not pass through the shim, so they have no such delay.
-        behind = record.at - moment
-        self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
-        deadline = self._streams.next_deadline if self._streams.runs else None
-        if deadline is None or deadline > moment:
-            return handler(record) or ()
-        return self._timed(moment, handler, record)
-
-    def _timed(self, moment: int, handler: _Handler, record: Any) -> Iterator[Draft]:
-        """Report the due time-driven events, then the events of the record."""
-        yield from self._streams.tick(moment)
-        yield from handler(record) or ()
-
-    def _dropped(self, record: Dropped) -> Iterable[Draft]:
-        self.dropped += sum(record.records.values())
-        self._misses_records = True
-        return dropped(record)
-
-    def _application_started(self, record: ApplicationStart) -> Iterator[Draft]:
-        self._links.started(record)
-        return self._application.started(record)
-
-    def _query_terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        self._links.ui = record.ui or self._links.ui
-        return self._streams.terminated(record)
-
-    def _job_ended(self, record: JobEnd) -> Iterable[Draft]:
-        self._links.ui = record.ui or self._links.ui
-        return self._jobs.ended(record)
-
-    def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
-        yield from self._merged()
-        if record.provisional:
-            self._provisional = record
-            return
-        running = self._running()
-        if not self._misses_records:
-            yield from self._jobs.application_ended(record.time)
-        yield from self._application.ended(record, self._queries.failed(), running)
-
-    def _event(self, draft: Draft) -> Event:
-        name, number, application = draft.name, self.next_sequence, self._application
-        self.next_sequence = number + 1
-        attributes = Attributes(application.scope_variables)
-        # The caller does not have the dictionary yet, so changing it is safe.
-        _extend(attributes, draft.attributes)
-        if not draft.is_routine:
-            self._summaries.observe(draft)
-            _extend(attributes, self._incidents.of(draft, attributes))
-        return Event(
-            name=name,
-            class_scope=draft.class_scope,
-            body=named(draft.body, application.prefix) if draft.names_application else draft.body,
-            severity=draft.severity,
-            observed_ts_millis=draft.observed_ts_millis,
-            event_id=application.event_id(name, draft.key),
-            sequence=number,
-            attributes=attributes,
-        )

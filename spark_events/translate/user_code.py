@@ -34,7 +34,7 @@ _LIBRARY = re.compile(
     r"|(?:^|[/\\])[^/\\]{0,255}(?:site|dist)[-_]packages[^/\\]{0,255}[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
     r"|[/\\]python\d+\.zip[/\\]|^<frozen "
     r"|[/\\]spark_events[/\\](?:"
-    r"(?:cli|config|dispatch|enrichment|event|failures|follow|jars|records|report|reporters|sidecar|sql|stream|translate|watch)[/\\]"
+    r"(?:cli|config|dispatch|enrichment|event|failures|fleet|follow|jars|records|report|reporters|sidecar|sql|stream|translate|watch)[/\\]"
     r"|(?:__init__|_version|clocks|errors|loops)\.py$)"
 )
 

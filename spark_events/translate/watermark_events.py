@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, capitalized, counted, iso_millis, lasting, present
+from spark_events.translate.draft import Draft, counted, iso_millis, lasting, present
 from spark_events.translate.queries import Run
 
 __all__ = ["Subject", "View", "active", "idle"]
@@ -133,7 +133,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject], rows
         # If its source delivers rows, a partition without rows does not hold back the watermark.
         stalled = subject in holders
         names = name if stalled else ""
-        body = f"{capitalized(name)} of {query} has had no new data {waited}"
+        body = f"{name} of {query} has had no new data {waited}"
         body += f" and holds back the watermark at {view.watermark}" if stalled else ""
     body += f", {lasting(view.lag)} behind the newest event" if stalled and view.lag else ""
     details: dict[str, AttributeValue | None] = {
@@ -150,7 +150,7 @@ def active(view: View, subject: Subject, at: int) -> Draft:
     query, name = f"query '{view.run.title}'", view.name(subject)
     waited = f"after {lasting(at - subject.idle_since)}"
     if subject.kind != "query":
-        body = f"{capitalized(name)} of {query} is active again {waited}"
+        body = f"{name} of {query} is active again {waited}"
     elif subject.last_moved == at:
         body = f"The watermark of {query} moves again {waited}"
     else:

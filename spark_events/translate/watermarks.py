@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from spark_events.records.progress import SourceProgress, StreamingProgress
+from spark_events.records.query_progress import SourceProgress, StreamingProgress
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.offsets import partitions
 from spark_events.translate.queries import Run
@@ -57,17 +57,17 @@ class WatermarkTracker:
         self._own: Subject | None = None
         self._sources: dict[int, Subject] = {}
         self._partitions: dict[int, dict[str, Subject]] = {}
-        self._deadline: int | None = None
+        self._due: int | None = None
         self._closed = False
 
     @property
-    def next_deadline(self) -> int | None:
+    def next_due(self) -> int | None:
         """Time at which the next subject becomes IDLE without further data, in milliseconds since the epoch."""
-        return None if self._run.batch_runs else self._deadline
+        return None if self._run.batch_runs else self._due
 
     def close(self) -> None:
         """Stop tracking, because the run has ended or a new run has replaced it."""
-        self._closed, self._deadline = True, None
+        self._closed, self._due = True, None
 
     def progress(self, progress: StreamingProgress, at: int) -> Iterator[Draft]:
         """Apply a batch; yield the events of subjects that became IDLE or ACTIVE.
@@ -112,17 +112,17 @@ class WatermarkTracker:
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Yield the events of subjects whose timeout has passed."""
-        deadline = self.next_deadline
-        if deadline is not None and now >= deadline:
+        due = self.next_due
+        if due is not None and now >= due:
             yield from self._fall_idle(now, self._patience())
 
     def clock_stepped(self, by: int) -> None:
-        """Move all times by a step of the wall clock ahead, in milliseconds; the next report shows a step back."""
-        if by <= 0:
-            return
+        """Move all times by a step of the wall clock, in milliseconds; negative: back."""
+        # The times of events recur after a step back.
+        self._view.clocks += by < 0
         self._now, self._batch_ended = self._now + by, self._batch_ended + by
         self._last_seen += by
-        self._deadline = None if self._deadline is None else self._deadline + by
+        self._due = None if self._due is None else self._due + by
         for subject in self._subjects():
             subject.clock_stepped(by)
 
@@ -235,7 +235,7 @@ class WatermarkTracker:
         # After a batch, wait until the next batch is due, because its report is more reliable than the clock.
         pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
-        self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None
+        self._due = max(min(waiting) + self._patience(), pause) if waiting else None
         for subject in due:
             at = subject.quiet_since + timeout
             if past is not None and at < self._batch_ended:

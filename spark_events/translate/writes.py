@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.records.plan_tables import tables
+from spark_events.records.plan_tables import PlannedNode, tables
 from spark_events.records.types import DataWritten
 from spark_events.translate.draft import Draft, counted, lasting, present
 from spark_events.translate.executions import Executions
+from spark_events.translate.queries import Queries
 
 __all__ = ["Writes"]
 
@@ -21,6 +22,15 @@ _METRICS = {
     "number of written files": "spark.write.files",
     "written output": "spark.write.bytes",
     "number of dynamic part": "spark.write.partitions",
+    # Iceberg
+    "number of added records": "spark.write.rows",
+    "number of added data files": "spark.write.files",
+    "total size of added files (bytes)": "spark.write.bytes",
+    # Delta Lake
+    "number of files added to target": "spark.write.files",
+    "number of target bytes added": "spark.write.bytes",
+    "number of files added.": "spark.write.files",
+    "number of bytes added": "spark.write.bytes",
 }
 #: Modes by the word among the arguments of a command, or in the name of a node.
 _MODES = (
@@ -29,7 +39,7 @@ _MODES = (
     (re.compile(r", ErrorIfExists\b|^(?:Execute (?:Optimized)?Create\w+|(?:Atomic)?CreateTable)AsSelect"), "create"),
     (re.compile(r", Ignore\b"), "ignore"),
     (re.compile(r"^(?:Atomic)?(?:Create)?(?:Or)?ReplaceTableAsSelect"), "replace"),
-    (re.compile(r"^(?:ReplaceData|WriteDelta)"), "merge"),
+    (re.compile(r"^(?:ReplaceData|WriteDelta|Execute (?:MergeInto|Delete|Update)Command)"), "merge"),
 )
 _NAME = re.compile(r"Execute \w+|\w+")
 
@@ -39,17 +49,21 @@ class Writes:
 
     Args:
         executions: the attributes of the executions.
-        enabled: whether writes are reported.
+        queries: to find the query of a micro-batch.
+        enabled: whether writes outside micro-batches are reported.
+        streams: whether writes of micro-batches are reported.
     """
 
-    def __init__(self, executions: Executions, enabled: bool) -> None:
+    def __init__(self, executions: Executions, queries: Queries, enabled: bool, streams: bool) -> None:
         self._executions = executions
+        self._queries = queries
         self._enabled = enabled
+        self._streams = streams
 
     def written(self, record: DataWritten) -> Iterator[Draft]:
-        """Report a write, unless it is part of a micro-batch, whose commit is reported."""
-        known = self._executions.attributes(record.execution_id)
-        if not self._enabled or "spark.streaming.query.id" in known:
+        """Report a write; one of a micro-batch, whose commit is reported, only if the settings ask for it."""
+        known = {**self._executions.attributes(record.execution_id), **self._batch(record)}
+        if not (self._streams if "spark.streaming.query.id" in known else self._enabled):
             return
         target = self._target(record)
         modes = (mode for node in record.nodes.values() for pattern, mode in _MODES if pattern.search(node))
@@ -68,15 +82,29 @@ class Writes:
         }
         body = f"SQL execution {record.execution_id} wrote {_amount(numbers)} to {target or 'an unknown target'}"
         body += f" in {lasting(millis)}{f' ({mode})' if mode else ''}"
+        if record.batch_id is not None:
+            body += f", for batch {record.batch_id}"
         key = ("sql", record.execution_id)
         yield Draft("DataWrittenEvent", "spark.sql.execution", key, body, Severity.INFO, record.time, present(details))
 
+    def _batch(self, record: DataWritten) -> dict[str, AttributeValue]:
+        """Return the query and the number of the micro-batch; empty outside micro-batches."""
+        if record.query_id is None:
+            return {}
+        run = self._queries.of_query(record.query_id)
+        ids = {"spark.streaming.query.id": record.query_id, "spark.streaming.query.run_id": record.run_id}
+        scope = run.scope_variables if run is not None and run.run_id == record.run_id else ids
+        return present({**scope, "spark.batch.id": record.batch_id})
+
     def _target(self, record: DataWritten) -> str | None:
-        """Return the table or path that the outermost execution with a target names; otherwise that of a node."""
-        for number in record.nodes:
-            if (writes := self._executions.attributes(number).get("spark.sql.writes")) is not None:
-                named: list[str] = msgspec.json.decode(str(writes))
-                return named[0]
+        """Return the table or path that the outermost execution with a target names; otherwise that of a node.
+
+        A nested execution may name the same table with its catalog.
+        """
+        found = (self._executions.attributes(number).get("spark.sql.writes") for number in record.nodes)
+        named = [msgspec.json.decode(str(writes), type=list[str])[0] for writes in found if writes is not None]
+        if named:
+            return next((name for name in named if name.endswith(f".{named[0]}")), named[0])
         return next(filter(None, map(_written_by, record.nodes.values())), None)
 
 
@@ -84,7 +112,7 @@ def _written_by(node: str) -> str | None:
     name = _NAME.match(node)
     if name is None:
         return None
-    found = tables([f"(1) {name[0]}", f"Arguments: {node[name.end() :].strip()}"])[1]
+    found = tables([PlannedNode(name[0], arguments=node[name.end() :].strip())])[1]
     return found[0] if found else None
 
 

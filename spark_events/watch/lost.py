@@ -10,7 +10,7 @@ import msgspec
 from spark_events.event import Attributes, AttributeValue, Event, Severity
 from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.records.types import ApplicationEnd, ApplicationStart, JvmShutdown, decode
-from spark_events.translate.incidents.keys import ENVIRONMENT, Keys
+from spark_events.translate.incidents.incident_keys import ENVIRONMENT, Keys
 from spark_events.translate.translator import Translator
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -21,7 +21,7 @@ from spark_events.watch.silence import Observed, Silence
 from spark_events.watch.watcher import Source, WatchConfig
 
 if TYPE_CHECKING:
-    from spark_events.reporters.database.config import DatabaseConfig
+    from spark_events.reporters.database.database_config import DatabaseConfig
 
 
 class Found(NamedTuple):
@@ -103,6 +103,6 @@ class OpenRuns:
 def database(config: DatabaseConfig, start: ApplicationStart) -> Source:
     """Return the database as a source, with only the events of this application's name."""
     # Import this module here, because it imports SQLAlchemy, which is needed only for a database reporter.
-    from spark_events.watch.database import EventDatabase
+    from spark_events.watch.event_database import EventDatabase
 
     return EventDatabase(config, start.app_name)

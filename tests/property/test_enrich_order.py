@@ -60,7 +60,7 @@ def test_each_row_leaves_once(
     for key in range(keys or 0):
         mine = [row for row, _ in result.pairs if row % (keys or 1) == key]
         assert mine == sorted(mine)
-    assert result.most_rows < buffer + chunk
+    assert result.numbers["buffer_rows"] < buffer + chunk
 
 
 async def _heavy_tail(row: int) -> int:
@@ -88,7 +88,8 @@ def test_unordered_runs_hold_fewer_rows() -> None:
     options: dict[str, Any] = {"max_in_flight": 20, "buffer_rows": 10_000}
     ordered = left(first_is_slow, chunks_of(range(20_000), 100), **options)
     unordered = left(first_is_slow, chunks_of(range(20_000), 100), ordered=False, **options)
-    assert ordered.most_rows == 10_000
-    assert unordered.most_rows < 2_000
+    assert ordered.numbers["buffer_rows"] == 10_000
+    # The engine keeps a quarter of the buffer waiting, so that calls continue while it reads more rows.
+    assert unordered.numbers["buffer_rows"] < 3_500
     assert unordered.pairs[-1] == (0, 0)
     assert unordered.times[-2] < 0.5 * unordered.seconds

@@ -22,21 +22,22 @@ from ports import free_port
 
 from spark_events.cli import main
 from spark_events.config import Settings, options
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.pipeline import build
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.errors import ConfigError
 from spark_events.event import Event
-from spark_events.reporters.registry import BUILT_IN, factory
 from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter_types import BUILT_IN, factory
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession, SessionOptions
+from spark_events.sidecar.driver_session import DriverSession, DriverSessionOptions
 
 PREFIX = "spark.events.reporter.peer."
 NOBODY = f"http://127.0.0.1:{free_port()}"
 #: Valid settings of each type; nobody listens at the addresses.
 BASES: dict[str, dict[str, str]] = {
     "database": {"url": NOBODY.replace("http", "postgresql"), "timeout": "2s"},
+    "email": {"host": "127.0.0.1", "port": NOBODY.rpartition(":")[2], "from": "a@b.example", "to": "c@d.example"},
     "file": {"path": "events.jsonl"},
     "heartbeat": {"url": NOBODY},
     "kafka": {"bootstrap.servers": NOBODY.removeprefix("http://"), "topic": "t"},
@@ -45,6 +46,8 @@ BASES: dict[str, dict[str, str]] = {
     "openlineage": {"url": NOBODY},
     "otlp": {"endpoint": NOBODY, "protocol": "http/protobuf"},
     "otlp-traces": {"endpoint": NOBODY},
+    "termination-message": {"path": "termination-log"},
+    "verdict": {"path": "verdict.json"},
     "webhook": {"url": NOBODY},
 }
 KEYS = {
@@ -189,7 +192,7 @@ def drive(settings: dict[str, str], until: str) -> str:
     other = Other()
     given = {f"{PREFIX}{key}": value for key, value in settings.items()}
     lines = Lines(hello(given), {**application_start(), "seq": 1})
-    options = SessionOptions(own={"other": lambda: other})
+    options = DriverSessionOptions(own={"other": lambda: other})
     session = DriverSession.open(lines, MessageWriter(lambda _: None), lambda _: False, options)
     assert session is not None
     running = threading.Thread(target=session.run)
@@ -209,6 +212,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("SPARK_CONF_DIR", "SPARK_HOME", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+def test_every_type_is_tested() -> None:
+    assert set(BASES) == set(BUILT_IN)
 
 
 FEW = hypothesis.settings(
@@ -248,6 +255,7 @@ def test_a_disabled_reporter_s_event_contains_no_secret(folder: Path) -> None:
         assert token not in events + found.getvalue()
 
 
+MAIL = {"from": "a@b.example", "to": "c@d.example"}
 #: Settings of each type that send the token to a real library; {} is an address, <> the token.
 SENT = [
     ("webhook", {"url": "http://user:<>@{}/hooks/<>?token=<>", "headers": "X-Key: <>; Authorization: Basic <>"}),
@@ -275,6 +283,8 @@ SENT = [
             "sasl.password": "<>",
         },
     ),
+    ("email", {"host": "127.0.0.1", "port": NOBODY.rpartition(":")[2], "username": "<>", "password": "<>", **MAIL}),
+    ("email", {"host": "<>", "tls": "none", "tls.ca": "<>", **MAIL}),
     ("file", {"path": "/no/such/folder/events.jsonl", "scope.variables.additional": "k:<>"}),
 ]
 
@@ -294,7 +304,7 @@ def test_no_error_of_a_library_contains_a_secret(
     with outputs() as log:
         breaking = {"circuit-breaker.failures": "1", "retry.initial": "10ms", "timeout": "3s", **given}
         # A refused event opens no circuit breaker; spans and alerts do not begin with the start of an application.
-        sends_nothing = kind == "otlp-traces" or "format" in settings
+        sends_nothing = kind in ("otlp-traces", "email") or "format" in settings
         events = drive(breaking, "JobStatusChange" if is_refused or sends_nothing else "ReporterStatusChange")
     for form in forms_of(token):
         assert form not in found.getvalue(), found.getvalue()

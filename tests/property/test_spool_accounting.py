@@ -2,7 +2,7 @@
 
 Some rules run the writer in the test's thread. The files are real. Disk faults occur in database calls:
 while it opens a file, before a write, or after a commit. A failure after a commit reports a successful commit as
-failed. During a hanging write, the worker dequeues events from the mailbox. Rules also corrupt and delete files and
+failed. During a hanging write, the thread dequeues events from the mailbox. Rules also corrupt and delete files and
 kill processes.
 """
 
@@ -80,7 +80,7 @@ class SpoolMachine(RuleBasedStateMachine):
         return writer
 
     def _in_a_write(self) -> None:
-        """Hang in a write while the worker delivers events."""
+        """Hang in a write while the thread delivers events."""
         count, self.hangs = self.hangs, None
         if count is None or self.spool.memory.closing:
             return

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from property.applications import Application, applications, check
 from spark_events import Event
-from spark_events.translate.config import BatchCommitConfig, TranslateConfig, WatermarkConfig
+from spark_events.translate.translation_config import BatchCommitConfig, TranslateConfig, WatermarkConfig
 from spark_events.translate.translator import Translator
 
 EVERYTHING = TranslateConfig(streaming_jobs=True, streaming_stages=True)
@@ -35,7 +35,7 @@ def test_complete_records_give_complete_events(application: Application, config:
     last = {(attributes["spark.streaming.query.run_id"], attributes["spark.batch.id"]) for attributes in commits}
     assert len(last) == len(commits)
     assert last <= application.committed
-    assert translator.next_deadline is None
+    assert translator.next_due is None
 
 
 @settings(max_examples=100, deadline=None)

@@ -20,8 +20,8 @@ from watching import INTERVAL, Life, ListDestination, VirtualClocks
 
 from spark_events import Event, Severity
 from spark_events.event import encode_lines
-from spark_events.watch.folder import RECORD, JsonFolder
-from spark_events.watch.memory import Memory
+from spark_events.watch.json_folder import RECORD, JsonFolder
+from spark_events.watch.remembered import Memory
 from spark_events.watch.watcher import WatchConfig, Watcher
 
 #: Jumps of a clock, in seconds. All times are whole numbers, so that their sums are exact.

@@ -7,6 +7,7 @@ import random
 from datetime import datetime, timezone
 from typing import Any
 
+from report.traces import told, trace_of
 from spark_events import Event, Severity
 from spark_events.event import Attributes
 
@@ -104,12 +105,9 @@ class QueryStory(ApplicationStory):
 def add_failure(story: Story, base: dict[str, Any], at: int, entity: str, cause: str, more: dict[str, Any]) -> None:
     about = {
         "spark.entity": entity,
-        "error.type": cause.partition(":")[0],
-        "failure.root_cause": cause,
-        "failure.location": "/jobs/payments.py:16 in book",
-        "failure.label.type": "USER",
+        **told(cause),
         "failure.will_retry": False,
-        "exception.stacktrace": f"SparkException: Job aborted\n\tat a.B.c(B.java:1)\nCaused by: {cause}",
+        "exception.stacktrace": trace_of(cause),
         **more,
     }
     story.add("JobFailureEvent", at, {**base, **about}, Severity.ERROR, f"The {entity} failed: {cause}")
@@ -173,10 +171,11 @@ def busy_day(seed: int = 1) -> Story:
             now += 2 * MINUTE
         last = over >= end
         if not last:
-            queries[1].failure(over - SECOND, "job")
-            queries[1].failure(over, "query")
+            cause = "KeyError: 'CHF'" if run == 2 else "ValueError: no currency"
+            queries[1].failure(over - SECOND, "job", cause)
+            queries[1].failure(over, "query", cause)
             queries[1].status("FAILED", over)
-            app.failure(over + 2 * SECOND, "application")
+            app.failure(over + 2 * SECOND, "application", cause)
             app.status("FAILED", over + 2 * SECOND)
         at = over + pick.randrange(2, 40) * MINUTE
     idle: dict[str, Any] = {

@@ -31,16 +31,16 @@ from spark_events.cli import main
 from spark_events.cli import report as command
 from spark_events.errors import SparkEventsError
 from spark_events.event import encode_lines
-from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
+from spark_events.report.report_model import EventReport
 from spark_events.report.serve import ReportServer
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
-from spark_events.reporters.database.config import DatabaseConfig, database_url
-from spark_events.reporters.database.reporter import DatabaseReporter
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.summaries.config import SummaryConfig
-from spark_events.watch.folder import RECORD
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
+from spark_events.reporters.database.database_reporter import DatabaseReporter
+from spark_events.translate.summaries.summary_config import SummaryConfig
+from spark_events.translate.translation_config import TranslateConfig
+from spark_events.watch.json_folder import RECORD
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "records" / "fixtures"
 Store = Callable[[Sequence[Event]], Path]
@@ -75,7 +75,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
     assert [re.sub(r".*, ", "", line) for line in slow[:12:2]] == [f"{n} s lost" for n in (22, 21, 12, 11, 2, 1)]
     overview = next(line for line in lines if line.startswith("nightly-report"))
     assert overview.split()[-3:] == ["15.00", "4.50", "1.50"]
-    assert "15 × (5 application, 5 job, 5 query), USER, at /jobs/payments.py:16 in book;" in call.output
+    assert "12 × (4 application, 4 job, 4 query), USER, USER_CODE, at /jobs/payments.py:16 in book;" in call.output
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -415,16 +415,17 @@ def test_progress_of_event_logs_is_the_fraction_of_bytes(tmp_path: Path, name: s
 
 
 def test_failures_show_their_class(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
-    """In the terminal and in the JSON, failures contain their class, and whether a retry is useful."""
+    """Failures contain their class, and whether a retry is useful; an unknown end does not hide what is known."""
     story = Story()
     more: dict[str, Any] = {"failure.class": "DATA_ERROR", "failure.retry_useful": False}
     story.application("etl", "app-1").failure(START, **more)
+    story.application("etl", "app-1").failure(START + 2, **{"failure.class": "UNKNOWN"})
     story.application("etl", "app-1").failure(START + 1, cause="OSError: no")
     path = stored(story.events)
-    assert "1 × (1 job), USER, DATA_ERROR, a retry does not help, at" in Call(capsys, path).output
+    assert "2 × (2 job), USER, DATA_ERROR, a retry does not help, at" in Call(capsys, path).output
     groups = Call(capsys, path, "--json").report["failures"]
     found = {group["cause"]: (group["failure_class"], group["retry_useful"]) for group in groups}
-    assert found == {"ValueError: no currency": ("DATA_ERROR", False), "OSError: no": (None, None)}
+    assert found == {"ValueError: no currency": ("DATA_ERROR", False), "OSError: no": ("UNKNOWN", None)}
 
 
 @pytest.mark.parametrize(("commits", "listed"), [(200, "--json or --html"), (201, "--json")])
@@ -640,7 +641,6 @@ def test_a_period_relative_to_now(capsys: pytest.CaptureFixture[str], stored: St
 
 @pytest.mark.parametrize("duration", ["30min", "30m", "1800s", "1 h"])
 def test_durations_have_the_units_of_settings(capsys: pytest.CaptureFixture[str], stored: Store, duration: str) -> None:
-    """A duration for --since has the same units as a setting."""
     now = time.time_ns() // 1_000_000
     story = Story()
     story.application("a", "app-1").failure(now - 2 * HOUR)
@@ -678,14 +678,15 @@ def test_the_server_shows_progress_only_while_it_computes(
 
     terminal, hide_cursor, show_cursor = Terminal(), "\x1b[?25l", "\x1b[?25h"
 
-    def serve(compute: Callable[[], EventReport], port: int, announce: Callable[[str], None]) -> None:
+    def serve(open_server: Callable[[], ReportServer], port: int, announce: Callable[[str], None]) -> None:
         assert terminal.getvalue() == ""
-        assert compute().events == 9
+        with open_server() as server:
+            assert server.report().events == 9
         text = terminal.getvalue()
         assert 0 <= text.find(hide_cursor) < text.find(show_cursor)
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("spark_events.report.serve.serve", serve)
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert Call(capsys, stored(busy_day().events[:9]), "--serve").code == 0
+    assert Call(capsys, stored(busy_day().events[:9]), "--serve", "--port", "0").code == 0
     assert show_cursor in terminal.getvalue()

@@ -20,8 +20,8 @@ from spark_events import Event, Severity
 from spark_events.errors import SparkEventsError
 from spark_events.event import Attributes, encode_lines
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.model import EventReport, SubjectReport
 from spark_events.report.notebook import inline_report
+from spark_events.report.report_model import EventReport, SubjectReport
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable
 from spark_events.report.wording import when
@@ -178,7 +178,7 @@ def test_findings_of_a_busy_day() -> None:
     now = [finding.text for finding in report.findings if finding.now]
     assert now == [
         "Application 'nightly-report' has failed since 2026-11-19 01:16:40 (5 h 51 min): AnalysisException:"
-        " [TABLE_OR_VIEW_NOT_FOUND] orders (at /jobs/payments.py:16 in book).",
+        " [TABLE_OR_VIEW_NOT_FOUND] orders.",
         "Application 'clickstream' was down for 32 min 58 s of the last hour; the last failure was 35 min 58 s ago:"
         " ValueError: no currency (at /jobs/payments.py:16 in book).",
         "Query 'sessions' of 'clickstream': batch 41 has been overdue since 2026-11-19 06:46:40 (21 min), limit 5 min"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,33 +14,20 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from missing import missing
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of
 from report.test_why import nightly
+from report.troubled_stories import NOW, regular_commits, unknown_end_after_a_failed_job
 from spark_events import Event
-from spark_events.report.model import EventReport
 from spark_events.report.page import page_of
+from spark_events.report.report_model import EventReport
 from spark_events.report.serve import ReportServer
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 Open = Callable[..., Any]
 #: Colour of text in the light theme of page.css.
 LIGHT_TEXT = "rgb(27, 34, 48)"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        missing("no Chromium: run `make browser`")
-    with sync_playwright() as playwright:
-        # Disable Chromium's sandbox, which does not work as root. Most containers run as root.
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -84,6 +70,19 @@ def cells(page: Any, key: str) -> dict[str, float | str]:
     row = page.locator(f'#numbers tr[data-key="{key}"]')
     pairs = row.locator("td[data-value]").evaluate_all("all => all.map(td => [td.dataset.field, td.dataset.value])")
     return {name: value if name == "outcome" else float(value) for name, value in pairs}
+
+
+def test_a_lane_counts_the_runs_that_succeeded(opened: Open) -> None:
+    page = opened(report_of(unknown_end_after_a_failed_job().events, draw=True, now=NOW))
+    assert "2/3 ok" in page.locator("#lanes").text_content()
+
+
+@pytest.mark.parametrize("minutes", [1, 5])
+def test_a_regular_stream_is_a_line(opened: Open, minutes: int) -> None:
+    """Batches at regular intervals are one line, also if their interval is longer than a bucket of the chart."""
+    page = opened(report_of(regular_commits(minutes).events, draw=True, now=NOW))
+    assert page.locator("#charts .chart").count() == 2
+    assert page.locator("#charts path.median").count() == 2
 
 
 def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
@@ -211,7 +210,7 @@ def test_keyboard(opened: Open, day: tuple[Sequence[Event], EventReport]) -> Non
     assert page.evaluate("document.activeElement.classList.contains('marker')")
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Failures of query clicks-per-minute")
-    for text in ("FetchFailedException: Failed to connect to h1", "/jobs/payments.py:16 in book", "at a.B.c(B.java:1)"):
+    for text in ("FetchFailedException: Failed to connect to h1", "FETCH_FAILURE", "at a.B.c(B.java:1)"):
         assert text in dialog.text_content()
     page.keyboard.press("Escape")
     assert not dialog.is_visible()
@@ -327,6 +326,18 @@ def test_print(opened: Open, day: tuple[Sequence[Event], EventReport]) -> None:
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).color") == LIGHT_TEXT
     assert page.pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [718, 1024])
+def test_a_printed_table_has_all_its_columns(
+    opened: Open, day: tuple[Sequence[Event], EventReport], width: int
+) -> None:
+    """718 pixels are the width of A4 without its margins."""
+    page = opened(day[1], width, 740)
+    page.emulate_media(media="print")
+    widths = page.evaluate("[...document.querySelectorAll('.scroll')].map((one) => [one.scrollWidth, one.clientWidth])")
+    assert len(widths) > 3
+    assert [one for one in widths if one[0] > one[1]] == []
 
 
 def test_live(opened: Open) -> None:

@@ -198,3 +198,32 @@ def test_a_narrow_terminal_breaks_no_words(capsys: pytest.CaptureFixture[str], w
     assert words >= {"clicks-per-minute", "book-payments", "90.08", "SILENT", "p95"}
     assert ("Restarts" in words) == (width == 120)
     assert sum(line.startswith("  down 2026") for line in lines) == 5
+
+
+def test_a_card_has_the_last_commit_of_its_own_environment() -> None:
+    """Production is down, and staging, with the same names, commits every minute."""
+    story = Story()
+    for environment, last in (("prod", 30), ("staging", 0)):
+        app = story.application("etl", f"app-{environment}")
+        app.base["deployment.environment.name"] = environment
+        app.status("RUNNING", NOW - 2 * HOUR)
+        query = app.query("book", f"run-{environment}", f"id-{environment}")
+        query.status("RUNNING", NOW - 2 * HOUR)
+        for minute in range(119, last, -1):
+            query.commit(NOW - minute * MINUTE, 900)
+        if last:
+            key = "environment=prod/etl/query=book/failure"
+            query.failure(NOW - last * MINUTE, "query", **{"incident.key": key, "incident.role": "alarm"})
+            query.status("FAILED", NOW - last * MINUTE)
+            app.status("FAILED", NOW - last * MINUTE)
+    report = report_of(story.events, now=NOW)
+    (problem,) = report.problems
+    assert (problem.environment, problem.committed_at) == ("prod", NOW - 31 * MINUTE)
+    # Each environment has its own row, and `--app` takes both names.
+    assert [(one.name, one.outcome) for one in report.applications] == [
+        ("etl (prod)", "FAILED"),
+        ("etl (staging)", "RUNNING"),
+    ]
+    for chosen, names in (("etl", ["etl (prod)", "etl (staging)"]), ("etl (prod)", ["etl (prod)"])):
+        found = report_of(story.events, now=NOW, applications=[chosen]).applications
+        assert [one.name for one in found] == names

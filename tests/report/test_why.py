@@ -29,6 +29,8 @@ def nightly() -> Story:
             more: dict[str, Any] = {
                 "failure.class": "OUT_OF_MEMORY",
                 "failure.retry_useful": False,
+                "failure.location": "/jobs/nightly.py:7 in main",
+                "failure.source_line": "rows.collect()",
                 "incident.key": "nightly/failure",
                 "incident.role": "alarm",
                 "incident.runbook_url": "https://wiki/nightly",
@@ -54,7 +56,7 @@ def test_the_card_says_why_and_what_changed(capsys: pytest.CaptureFixture[str], 
     assert code == 0
     assert output.startswith("Application 'nightly' has failed since 2026-11-19 12:06:40 (")
     assert rows["why"] == "OutOfMemoryError: Java heap space (OUT_OF_MEMORY; a rerun does not help)"
-    assert rows["line"] == "/jobs/payments.py:16 in book"
+    assert rows["line"] == "/jobs/nightly.py:7 in main: rows.collect()"
     assert "application 'nightly' app-1 has ended" in rows["where"]
     assert rows["links"].split() == [
         *("runbook", "https://wiki/nightly"),

@@ -153,7 +153,7 @@ def test_event_ids_are_unique(run: Run) -> None:
 
 
 def test_only_known_events_are_reported(run: Run) -> None:
-    """docs/events.md contains the name of every reported event, and no event was dropped."""
+    """docs/events/ contains the name of every reported event, and no event was dropped."""
     assert {event["name"] for event in run.events()} <= {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -271,6 +271,8 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
         late += dropped
         copied = sum(operator["customMetrics"].get("rocksdbBytesCopied", 0) for operator in operators)
         assert batch.attributes.get("spark.state.checkpointed_bytes", 0) == copied
+        on_disk = sum(operator["customMetrics"].get("rocksdbSstFileSize", 0) for operator in operators)
+        assert batch.attributes.get("spark.state.disk_bytes", 0) == on_disk
         assert batch.attributes["spark.state.commit_ms"] == sum(operator["commitTimeMs"] for operator in operators)
         named = [(operator["operatorName"], operator["numRowsTotal"]) for operator in operators]
         described = json.loads(str(batch.attributes["spark.state.by_operator"]))

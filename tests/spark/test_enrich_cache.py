@@ -12,11 +12,10 @@ import httpx
 import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import SparkSession
-from redis_server import redis_server
 from spark.enriching import by_value, session
 from spark.harness import spark_version
 
-from spark_events import Cache, EnrichmentError, InvalidPlanError, Limits, RedisCache, Retry, enrich, enrich_batch
+from spark_events import Cache, InvalidPlanError, Limits, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -52,27 +51,6 @@ def answer(spark: SparkSession, query: str, **options: Any) -> str:
 
 PRODUCTION, TEST = opener("http://production/"), opener("http://test/")
 ROW = "select 7 as id, 1 as home, 1 as work"
-
-
-@pytest.mark.any_spark
-def test_workers_share_a_redis(spark: SparkSession, tmp_path: Path) -> None:
-    """Answers in Redis outlive the worker process, and an unreachable Redis fails no row."""
-    with redis_server(tmp_path) as url:
-        assert answer(spark, "select 9 as id", cache=RedisCache(url))
-        # On a busy machine, an access to Redis may exceed the default timeout; the function would then be called again.
-        options: dict[str, Any] = {"cache": Cache(store=RedisCache(url), timeout=30)}
-        first = answer(spark, ROW, **options)
-        # A failed task ends its worker process.
-        with pytest.raises(EnrichmentError):
-            enrich_batch(spark.sql(ROW), broken, output="answer string", retry=None)
-        assert answer(spark, ROW, **options) == first
-        assert answer(spark, ROW, cache=Cache(store=RedisCache(url), version="2")) != first
-        assert answer(spark, "select 8 as id, 1 as home, 1 as work", **options) != first
-    assert answer(spark, ROW, **options) != first
-
-
-async def broken(row: Any) -> None:
-    raise KeyError
 
 
 @pytest.mark.any_spark

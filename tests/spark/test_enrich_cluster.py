@@ -216,14 +216,14 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
 
 
-def test_the_executors_divide_the_first_calls_in_flight(run: Run, service: EnrichService) -> None:
-    """With the default limits, two executors start with 10 calls each."""
+def test_the_executors_share_the_calls_in_flight(run: Run, service: EnrichService) -> None:
+    """Two executors together stay within `Auto.max`, except that each task can always have one call in flight."""
     service.script(rules=[rule(".*", HELD)])
     run.command("run-adapted")
-    run.wait_for("the first calls", lambda: len(service.calls()) == 20, DEADLINE_SECONDS)
+    run.wait_for("the first calls", lambda: len(service.calls()) >= 20, DEADLINE_SECONDS)
     service.release()
-    assert finished(run, "adapted") == {"rows": 22}
-    assert max(call.in_flight for call in service.calls()) == 20
+    assert finished(run, "adapted") == {"rows": 60}
+    assert 20 <= max(call.in_flight for call in service.calls()) <= 21
 
 
 def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(run: Run, service: EnrichService) -> None:

@@ -154,4 +154,6 @@ def test_without_the_channel_tasks_share_evenly(
     assert max(call.in_flight for call in calls) <= 4
     warnings = [message for message in caplog.messages if "cannot lease the job's limits" in message]
     assert len(warnings) == (0 if lazy else 1)
-    assert all("each task uses 1/2 of rate_limit, budget and max_in_flight_job" in message for message in warnings)
+    assert all(
+        "each task uses 1/2 of rate_limit, budget, max_in_flight_job and Auto.max" in message for message in warnings
+    )

@@ -27,7 +27,8 @@ SETTINGS = {
 
 
 def exclusions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if "spark.executor.scope" in event["attributes"]]
+    found = [event for event in events if event["name"] == "ExecutorStatusChangeEvent"]
+    return [event for event in found if "spark.executor.scope" in event["attributes"]]
 
 
 def test_an_executor_is_excluded_and_included_again(lab: Lab) -> None:

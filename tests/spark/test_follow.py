@@ -11,7 +11,7 @@ from unit.follow.test_follower import Collected, expected
 
 from spark_events.follow.follower import FollowConfig, Follower
 from spark_events.follow.positions import PositionFile
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 
 pytestmark = [pytest.mark.spark]
 

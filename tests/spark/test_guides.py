@@ -1,23 +1,29 @@
-"""Tests that run the commands of the tutorial and the code of the guides on enrichment."""
+"""Tests that run the commands of the tutorial, the code of the guides on enrichment, and its docstrings' examples."""
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import inspect
 import json
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 import pytest
 from fakes import ROOT
 from pyspark.sql import SparkSession
 from reporters.peers.postgresql import PASSWORD, PostgreSQL
 from spark.harness import environment
+
+import spark_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
 
@@ -112,6 +118,29 @@ def test_language_model(spark: SparkSession, services: str, tmp_path: Path) -> N
     assert found["?"].topic is None
     assert "JSONDecodeError" in found["?"].failure.type
     assert Services.prompts.count("My bill is wrong!") == 1
+
+
+def test_examples_in_docstrings(spark: SparkSession, services: str, tmp_path: Path) -> None:
+    """The example of `enrich_batch` writes dead letters apart; that of `enrich` names the reason in a column."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "orders.json").write_text("".join(f'{{"user_id": {number}}}\n' for number in range(40)))
+    orders = spark.readStream.schema("user_id long").json(f"{tmp_path}/in")
+    found = {name: getattr(spark_events, name) for name in spark_events.__all__}
+    found |= {"__name__": "docstring", "contextlib": contextlib, "aiohttp": aiohttp, "orders": orders}
+    for number, function in enumerate((spark_events.enrich_batch, spark_events.enrich)):
+        [code] = re.findall(r"```python\n(.*?)```", inspect.cleandoc(function.__doc__ or ""), re.DOTALL)
+        code = textwrap.dedent(code).replace("http://users.internal", services)
+        code = re.sub(r'"(enriched|dead|checkpoint)"', rf'"{tmp_path}/\1-{number}"', code)
+        exec(code, found)
+        found["query"].processAllAvailable()
+        found["query"].stop()
+    countries = {number: ("DE", "FR")[number % 2] for number in range(40) if number != 3}
+    good = spark.read.parquet(f"{tmp_path}/enriched-0").collect()
+    assert {row.user_id: row.country for row in good} == countries
+    assert [row.user_id for row in spark.read.parquet(f"{tmp_path}/dead-0").collect()] == [3]
+    rows = spark.read.parquet(f"{tmp_path}/enriched-1").collect()
+    assert {row.user_id: row.country for row in rows if row.failure is None} == countries
+    assert [row.user_id for row in rows if row.failure is not None] == [3]
 
 
 def test_tutorial(tmp_path: Path) -> None:

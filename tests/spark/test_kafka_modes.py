@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes import ROOT
-from missing import missing
 from reporters.peers.kafka import Kafka
 from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+from spark.kafka_topics import broker_with, kafka_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
 
-_JARS = ROOT / ".tools" / "kafka-connector" / "jars"
 _MODES = ("micro-batch", "continuous", "real-time")
 _ROWS, _PER_BATCH = 1_000, 100
 
@@ -21,22 +19,9 @@ _ROWS, _PER_BATCH = 1_000, 100
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Kafka]:
     """Yield a broker with a topic of 1,000 rows, and a topic for the output of each query."""
-    if not _JARS.is_dir():
-        missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
-    broker = Kafka()
-    broker.start()
-    try:
-        for topic in ("clicks", *_MODES):
-            broker.make_topic(topic)
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": broker.servers})
-        for row in range(_ROWS):
-            producer.produce("clicks", str(row).encode())
-        assert producer.flush(60) == 0
+    rows = (str(row).encode() for row in range(_ROWS))
+    with broker_with({"clicks": rows, **dict.fromkeys(_MODES, ())}) as broker:
         yield broker
-    finally:
-        broker.remove()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +34,7 @@ def run(lab: Lab, broker: Kafka) -> Run:
         "events.deadline.backlog.records": "1",
         "spark.master": "local[4]",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
-        "spark.jars": ",".join(map(str, sorted(_JARS.glob("*.jar")))),
+        "spark.jars": kafka_jars(),
     }
     found = lab.run("kafka_modes.py", broker.servers, "clicks", *_MODES, defaults=settings)
     assert found.process.returncode == 0, found.tail()

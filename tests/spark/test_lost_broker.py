@@ -7,35 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import ROOT
-from missing import missing
 from reporters.peers.kafka import Kafka
 from spark.harness import PATIENT, Lab, file_reporter, two_lines
+from spark.kafka_topics import broker_with, kafka_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
 
 #: Package of Spark's Kafka source.
 _KAFKA = "org.apache.spark.sql.kafka010."
-_JARS = ROOT / ".tools" / "kafka-connector" / "jars"
 
 
 @pytest.fixture
 def broker() -> Iterator[Kafka]:
     """Yield a broker with a topic that contains one message."""
-    if not _JARS.is_dir():
-        missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
-    broker = Kafka()
-    broker.start()
-    try:
-        broker.make_topic("clicks")
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": broker.servers})
-        producer.produce("clicks", b"1")
-        assert producer.flush(60) == 0
+    with broker_with({"clicks": [b"1"]}) as broker:
         yield broker
-    finally:
-        broker.remove()
 
 
 def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Kafka) -> None:
@@ -44,7 +30,7 @@ def test_a_stopped_broker_is_reported_while_the_query_hangs(lab: Lab, broker: Ka
         **PATIENT,
         **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
         "events.deadline.progress": "2s",
-        "spark.jars": ",".join(map(str, sorted(_JARS.glob("*.jar")))),
+        "spark.jars": kafka_jars(),
     }
     run = lab.start("kafka_source.py", broker.servers, "clicks", defaults=settings)
     run.wait_until_announced("read")

@@ -12,8 +12,8 @@ from spark.harness import SMALL_SPARK, Lab, two_lines
 from spark.sidecar_double import make, records
 
 from spark_events.records import types as r
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 

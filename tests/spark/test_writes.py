@@ -18,13 +18,25 @@ LOG = {
 }
 
 
-@pytest.fixture(scope="module")
-def run(lab: Lab) -> Run:
+def ran(lab: Lab, **settings: str) -> Run:
     defaults = {**two_lines(), **PATIENT, **IN_MEMORY, **file_reporter(Path("{folder}/events.jsonl")), **LOG}
     defaults["spark.sql.warehouse.dir"] = "{folder}/warehouse"
-    done = lab.run("writes.py", defaults=defaults)
+    done = lab.run("writes.py", defaults=defaults | settings)
     assert done.process.returncode == 0, done.tail()
     return done
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab) -> Run:
+    return ran(lab)
+
+
+@pytest.fixture(scope="module")
+def with_streams(lab: Lab) -> Run:
+    return ran(lab, **STREAMS)
+
+
+STREAMS = {"spark.events.data-written.streams.enabled": "true"}
 
 
 def about(event: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +57,9 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
         ("spark_catalog.default.orders", "create", 5),
         ("spark_catalog.default.orders", "append", 1),
         ("dir", "overwrite", 6),
+        ("grouped", "create", 5),
     ]
+    assert [written[-1]["files"], written[-1]["bytes"]] == truth["grouped"]
     assert [[one["files"], one["bytes"]] for one in written[:2]] == [truth["plain"], truth["parts"]]
     assert written[1]["partitions"] == 3
     bodies = [event["body"] for event in run.named("DataWrittenEvent")]
@@ -53,10 +67,40 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
     assert {event["severity"] for event in run.named("DataWrittenEvent")} == {"INFO"}
 
 
-def test_a_replay_has_the_same_writes(run: Run) -> None:
+def test_writes_of_micro_batches_are_events_on_request(run: Run, with_streams: Run) -> None:
+    """Each write in ``foreachBatch`` is one event of its query and batch; the writes outside are as before."""
+    truth = with_streams.truth()
+    events = with_streams.named("DataWrittenEvent")
+    streamed = [event for event in events if "spark.streaming.query.id" in event["attributes"]]
+    assert len(events) - len(streamed) == len(run.named("DataWrittenEvent"))
+    commits = with_streams.named("BatchCommitEvent")
+    expected = [
+        (event["attributes"]["spark.streaming.query.run_id"], event["attributes"]["spark.batch.id"])
+        for event in commits
+        if event["attributes"].get("spark.streaming.query.name") == "inside"
+    ]
+    assert len(expected) == truth["batches"] > 0
+    inside = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/inside")]
+    counts = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/counts")]
+    assert len(inside) + len(counts) == len(streamed)
+    for some, mode in ((inside, "append"), (counts, "overwrite")):
+        known = [one["attributes"] for one in some]
+        assert [(one["spark.streaming.query.run_id"], one["spark.batch.id"]) for one in known] == expected
+        assert {one["spark.write.mode"] for one in known} == {mode}
+        assert {one["spark.streaming.query.name"] for one in known} == {"inside"}
+    written = [about(event) for event in inside]
+    assert [sum(one["files"] for one in written), sum(one["bytes"] for one in written)] == truth["inside"]
+    assert [about(event)["rows"] for event in counts] == [1] * len(counts)
+    assert inside[0]["body"].endswith(f" (append), for batch {expected[0][1]}")
+
+
+@pytest.mark.parametrize("settings", [{}, STREAMS], ids=["batch", "streams"])
+def test_a_replay_has_the_same_writes(request: pytest.FixtureRequest, settings: dict[str, str]) -> None:
+    run: Run = request.getfixturevalue("with_streams" if settings else "run")
     log = next(path for path in run.folder.glob("local-*") if not path.name.startswith("."))
     again = run.folder / "again.jsonl"
-    done = replay(run, log, settings={f"spark.{key}": value for key, value in file_reporter(again).items()})
+    replayed_with = {f"spark.{key}": value for key, value in file_reporter(again).items()} | settings
+    done = replay(run, log, settings=replayed_with)
     assert done.returncode == 0, done.stderr
     live, replayed = (
         [(e["event_id"], e["body"], e["attributes"]) for e in events if e["name"] == "DataWrittenEvent"]

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from spark_events.config import Option, options, text
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
-from spark_events.dispatch.plans import EventsConfig, ReporterConfig
+from spark_events.dispatch.pipeline_plan import EventsConfig, ReporterConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
-from spark_events.reporters.registry import factory
-from spark_events.translate.config import SECTIONS, TranslateConfig
-from spark_events.translate.deadlines.config import BacklogConfig, DeadlineConfig, QueryDeadlineConfig
-from spark_events.translate.incidents.config import IdentityConfig
+from spark_events.reporters.reporter_types import factory
+from spark_events.translate.deadlines.deadline_config import BacklogConfig, DeadlineConfig, QueryDeadlineConfig
+from spark_events.translate.incidents.incident_config import IdentityConfig
+from spark_events.translate.translation_config import SECTIONS, TranslateConfig
 
 __all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +16,8 @@ pytestmark = pytest.mark.no_cover
 PACKAGE = Path(spark_events.__file__).parent
 #: Maximum number of attributes, and of public and private methods together.
 ATTRIBUTES, METHODS = 15, 20
-#: Classes that are still to be split, by module. Remove a class here when it is split; do not add one.
-TO_SPLIT = {
-    "enrichment/engine/allowed_rate.py": {"AllowedRate"},
-    "enrichment/engine/shared_cache.py": {"SharedCache"},
-    "enrichment/engine/window.py": {"Window"},
-    "records/event_log/records.py": {"LogRecords"},
-    "translate/deadlines/deadlines.py": {"Deadlines"},
-    "translate/translator.py": {"Translator"},
-}
+#: The words with which a docstring gives the reason for the size of its class.
+REASON = re.compile(r"\b(Large|It has many (fields|attributes|methods)), because\b")
 
 
 def attributes_of(class_: ast.ClassDef) -> set[str]:
@@ -49,9 +43,9 @@ def methods_of(class_: ast.ClassDef) -> list[str]:
 
 
 def too_large(source: str) -> Iterator[str]:
-    """Yield the classes that exceed a limit and whose docstring gives no reason, which contains "because"."""
+    """Yield the classes that exceed a limit and whose docstring gives no reason for that."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.ClassDef) or "because" in (ast.get_docstring(node) or ""):
+        if not isinstance(node, ast.ClassDef) or REASON.search(ast.get_docstring(node) or ""):
             continue
         if len(attributes_of(node)) > ATTRIBUTES or len(methods_of(node)) > METHODS:
             yield node.name
@@ -60,8 +54,7 @@ def too_large(source: str) -> Iterator[str]:
 @pytest.mark.parametrize("module", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_classes_are_small(module: Path) -> None:
     """A class has at most 15 attributes and 20 methods, unless its docstring says why."""
-    name = module.relative_to(PACKAGE).as_posix()
-    assert set(too_large(module.read_text(encoding="utf-8"))) == TO_SPLIT.get(name, set())
+    assert not set(too_large(module.read_text(encoding="utf-8")))
 
 
 def lines(indent: str, statement: str, count: int) -> str:
@@ -77,6 +70,7 @@ def lines(indent: str, statement: str, count: int) -> str:
         (lines("    ", "def f{}(self): ...", METHODS), False),
         (lines("    ", "def f{}(self): ...", METHODS + 1), True),
         ('    """Large, because it has one field for each column."""\n' + lines("    ", "x{}: int", 99), False),
+        ('    """Retry, because calls fail."""\n' + lines("    ", "x{}: int", 99), True),
     ],
 )
 def test_the_check_counts_attributes_and_methods(source: str, is_large: bool) -> None:

@@ -1,4 +1,4 @@
-"""Tests that docs/configuration.md, the reporters' pages and the keys in README agree with the code."""
+"""Tests that the pages of the configuration, the reporters' pages and the keys in README agree with the code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from fakes import ROOT
 
 from spark_events.config import Option, options
-from spark_events.reporters.registry import BUILT_IN, factory
+from spark_events.reporters.reporter_types import BUILT_IN, factory
 from unit.declared_keys import default_of, of_every_reporter, of_the_driver
 
 DOCS = ROOT / "docs"
 ALL = DOCS / "configuration.md"
+CONTENT = DOCS / "configuration" / "event-content.md"
 _NAMED = "events.reporter.<name>."
 _ROW = re.compile(r"\| (`[a-z.][^|]*`) \| ([^|]*) \| [^|]*\|")
 
@@ -52,11 +53,11 @@ def page_of(type_name: str) -> Path:
 
 
 def test_exactly_the_declared_keys_are_documented_once() -> None:
-    shown = [key for key, _ in rows(ALL) if not key.startswith(".")]
+    shown = [key for key, _ in (*rows(ALL), *rows(CONTENT)) if not key.startswith(".")]
     assert sorted(shown) == sorted(declared())
 
 
-@pytest.mark.parametrize("page", [ALL, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ALL, CONTENT, ROOT / "README.md"], ids=lambda page: page.name)
 def test_documented_defaults_match_the_code(page: Path) -> None:
     """The keys on a page exist and have the documented defaults; this also applies to README."""
     known = declared()

@@ -1,4 +1,4 @@
-"""Tests that docs/events.md and the code agree about every event and attribute."""
+"""Tests that the pages on events and the code agree about every event and attribute."""
 
 from __future__ import annotations
 
@@ -24,22 +24,32 @@ from spark_events import Event
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
 from spark_events.dispatch.telemetry import DeliveryCounters, account
-from spark_events.enrichment import Budget
+from spark_events.enrichment import Budget, Limits
 from spark_events.enrichment.driver.micro_batch import MicroBatch
+from spark_events.enrichment.driver.progress import Progress
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, buckets, counted
+from spark_events.enrichment.engine.statistics import progress as counters
+from spark_events.enrichment.worker.channel_client import TaskAttempt
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.records.types import LINKS
-from spark_events.translate.config import BatchCommitConfig, ExecutorConfig, FailureConfig, TranslateConfig, read
-from spark_events.translate.deadlines.config import BacklogConfig, DeadlineConfig
+from spark_events.translate.deadlines.deadline_config import BacklogConfig, DeadlineConfig
 from spark_events.translate.dispatch_reports import final_report, queue_status, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.incidents.config import IdentityConfig, LinkConfig
-from spark_events.translate.summaries.config import SummaryConfig
+from spark_events.translate.incidents.incident_config import IdentityConfig, LinkConfig
+from spark_events.translate.summaries.summary_config import SummaryConfig
+from spark_events.translate.translation_config import (
+    BatchCommitConfig,
+    ExecutorConfig,
+    FailureConfig,
+    TranslateConfig,
+    read,
+)
 from spark_events.translate.translator import Translator
 
-TEXT = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+_PAGES = [ROOT / "docs" / "events.md", *sorted((ROOT / "docs" / "events").glob("*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in _PAGES)
 TYPES: Mapping[str, tuple[type, ...]] = {
     "text": (str,),
     "integer": (int,),
@@ -48,17 +58,27 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (str, int, float, bool),
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
-ALL, FAILURES, QUERIES, JOBS, CLIENTS = (
+UNREADABLE = (
+    "Job aborted due to stage failure: Task 7 in stage 2.0 failed 1 times: [FAILED_READ_FILE.NO_HINT] Encountered error"
+    " while reading file file:/in/a.json.  SQLSTATE: KD001"
+)
+CORRUPT = (
+    "Job aborted due to stage failure: Task 3 in stage 2.0 failed 1 times: org.apache.kafka.common.KafkaException: x\n"
+    "Caused by: org.apache.kafka.common.errors.CorruptRecordException: Record batch for partition orders-0 at offset 7"
+    " is invalid\n"
+)
+ALL, FAILURES, QUERIES, JOBS, CLIENTS, FLOWS = (
     "On every event",
-    "One failure, one alarm",
+    "Attributes of incidents",
     "On every event of a streaming query",
     "On every event of a job, a stage or a SQL execution",
     "On every event of a client's work",
+    "On every event of a pipeline's flow",
 )
 
 
 class Row(NamedTuple):
-    """One attribute in a table of docs/events.md."""
+    """One attribute in a table of docs/events/."""
 
     section: str
     key: str
@@ -92,9 +112,11 @@ class Owner:
 
 
 def story() -> list[Event]:
-    """Return events that together contain every event name and attribute of docs/events.md."""
+    """Return events that together contain every event name and attribute of docs/events/."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
-    links = LinkConfig(history="http://h:18080", runbook="http://wiki/{app}")
+    links = LinkConfig(
+        "http://h:18080", "http://wiki/{app}", log="http://logs/{app_id}", trace="http://traces/{app_id}"
+    )
     everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True, link=links)
     application = Application()
     for second in range(40):
@@ -117,7 +139,9 @@ def story() -> list[Event]:
     ]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
     timers = {"numRegisteredTimers": 1, "numDeletedTimers": 1, "numExpiredTimers": 1}
-    state |= {"customMetrics": {"rocksdbBytesCopied": 1, "rocksdbNumSnapshotsAutoRepaired": 1, **timers}}
+    rocksdb = {"BytesCopied": 1, "NumSnapshotsAutoRepaired": 1, "SstFileSize": 1, "ForceSnapshotCount": 1}
+    store = {f"rocksdb{name}": value for name, value in {**rocksdb, "NumReplayChangelogFiles": 1}.items()}
+    state |= {"customMetrics": {**store, "SnapshotLastUploaded.partition_0_default": 1, **timers}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
     source |= {"metrics": {"numFilesOutstanding": "2", "estimatedTotalBytesBehindLatest": "64.0"}}
     times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}
@@ -142,6 +166,32 @@ def story() -> list[Event]:
             "user": "ada",
             "statement": "select 1/0",
             "error": "[A_B] y",
+        },
+        {"kind": "job_start", "job_id": 902, "time": START},
+        {
+            "kind": "job_end",
+            "job_id": 902,
+            "time": START,
+            "failure": {"chain": [{"type": "java.lang.OutOfMemoryError", "message": "Java heap space"}]},
+        },
+        {"kind": "job_start", "job_id": 903, "time": START},
+        {
+            "kind": "job_end",
+            "job_id": 903,
+            "time": START,
+            "failure": {
+                "chain": [
+                    {"type": "org.apache.spark.SparkException", "message": UNREADABLE},
+                    {"type": "a.B", "message": "x", "error_class": "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION"},
+                ]
+            },
+        },
+        {"kind": "job_start", "job_id": 904, "time": START},
+        {
+            "kind": "job_end",
+            "job_id": 904,
+            "time": START,
+            "failure": {"chain": [{"type": "org.apache.spark.SparkException", "message": CORRUPT}]},
         },
         {"kind": "job_start", "job_id": 900, "time": START},
         {
@@ -176,10 +226,11 @@ def story() -> list[Event]:
         queue_status("audit", True, 0.91, START),
         final_report({"audit": account(counters)}, doubtful, START),
     ]
-    added = {"kind": "added", "event": enriched(), "at": START}
+    added = [{"kind": "added", "event": event, "at": START} for event in (progressing(), enriched())]
     asked = Translator(TranslateConfig())
-    events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
+    events += translated(asked, [application_start(), query_started("r1", "q1", name="clicks"), *added])
     events += late()
+    events += of_a_pipeline()
     events += summed_up()
     events += preceded()
     beating = Translator(TranslateConfig(heartbeat_interval=60.0))
@@ -189,8 +240,8 @@ def story() -> list[Event]:
 
 
 PLAN = [
-    *("(1) Scan parquet default.orders", "(4) Execute InsertIntoHadoopFsRelationCommand"),
-    "Arguments: file:/out/report, false, Parquet",
+    {"name": "Scan parquet default.orders"},
+    {"name": "Execute InsertIntoHadoopFsRelationCommand", "arguments": "file:/out/report, false, Parquet"},
 ]
 SQL_START = {"kind": "sql_execution_start", "execution_id": 5, "time": START, "description": "d", "plan": PLAN}
 
@@ -231,6 +282,24 @@ def late() -> list[Event]:
     records.append({**answer, "idle_since": START, "stages": [stage]})
     events = translated(translator, records)
     return [*events, *translator.tick(hour)]
+
+
+def of_a_pipeline() -> list[Event]:
+    """Return events of a pipeline with all attributes."""
+    uuid = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb"
+    tags = f"SparkConnect_OperationTag_User_ada_Session_{uuid}_Operation_{uuid}"
+    started = {"kind": "pipeline_command_started", "statement_id": uuid, "time": START}
+    records = [
+        application_start(pipeline="shop", command="pyspark-shell"),
+        {**started, "statement": "pipeline_command {\n  start_run {\n  }\n}"},
+        query_started(name="clicks", tags=tags),
+        query_terminated(exception="a.B: x"),
+        {"kind": "sql_execution_start", "execution_id": 5, "time": START, "plan": PLAN, "tags": tags},
+        {"kind": "job_start", "job_id": 1, "time": START, "properties": {"spark.sql.execution.id": "5"}},
+        {"kind": "statement_failed", "statement_id": uuid, "time": START, "error": "a.B: x"},
+        application_end(),
+    ]
+    return translated(Translator(TranslateConfig()), records)
 
 
 def summed_up() -> list[Event]:
@@ -295,6 +364,15 @@ def enriched() -> dict[str, Any]:
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None, budget)
 
 
+def progressing() -> dict[str, Any]:
+    """Build the event about the progress of a long batch."""
+    progress = Progress("lookup", MicroBatch("q1", 4, "r1"), Limits(), 30.0)
+    progress.update(TaskAttempt(), {"rows": 1, "failures": 0, **counters(EngineCounts())})
+    event = progress.event()
+    assert event is not None
+    return event
+
+
 def translated(translator: Translator, records: list[dict[str, object]]) -> list[Event]:
     return [event for record in records for event in translator.translate(decoded(record))]
 
@@ -307,6 +385,8 @@ def events() -> list[Event]:
 def sections_of(event: Event) -> set[str]:
     """Return the sections of the page that may document the attributes of an event."""
     own = {event.name, ALL} | ({FAILURES} if "incident.key" in event.attributes else set())
+    if "spark.pipeline.flow" in event.attributes:
+        own.add(FLOWS)
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES, CLIENTS}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):
@@ -315,9 +395,10 @@ def sections_of(event: Event) -> set[str]:
 
 
 def test_the_tables_are_complete() -> None:
-    """Every row of an attribute table in docs/events.md has a key, a type, a meaning and an example."""
+    """Every row of an attribute table in docs/events/ has a key, a type, a meaning and an example."""
     for section, text in sections().items():
-        table = re.findall(r"^\| `.+$", text.partition("\n### Counters")[0], re.MULTILINE)
+        tables = re.findall(r"^\| attribute \| type .+\n.+\n((?:\|.+\n)+)", text + "\n", re.MULTILINE)
+        table = "".join(tables).splitlines()
         assert len(table) == len([row for row in ROWS if row.section == section]), section
     assert {row.type for row in ROWS} <= TYPES.keys()
     assert len({(row.section, row.key) for row in ROWS}) == len(ROWS)
@@ -344,7 +425,7 @@ def test_every_reported_attribute_is_documented_with_its_type(events: list[Event
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
 def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
-    """docs/events.md documents only attributes that an event in this test contains."""
+    """docs/events/ documents only attributes that an event in this test contains."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)
@@ -358,6 +439,13 @@ def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
         line = re.search(r"^Scopes?: (.+)\.$", sections()[name], re.MULTILINE)
         assert line is not None, name
         assert set(re.findall(r"`([^`]+)`", line[1])) == {e.class_scope for e in events if e.name == name}
+
+
+def test_the_page_on_delivery_names_every_event_about_delivery(events: list[Event]) -> None:
+    page = (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8")
+    names = {event.name for event in events if event.class_scope == "spark_events.dispatch"}
+    assert len(names) == 4
+    assert {name for name in names if f"`{name}`" not in page} == set()
 
 
 def test_the_documented_failure_enricher_adds_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fakes import FakeDriver, application_end, application_start, eventually, goodbye, read_events
 
 from spark_events.config import Settings
-from spark_events.dispatch.plans import read
+from spark_events.dispatch.pipeline_plan import read
 
 
 def heartbeats(path: Path) -> list[dict[str, Any]]:

@@ -39,10 +39,11 @@ ALLOWED["follow"] = LEAVES | {"records", "translate"}
 ALLOWED["watch"] = ALLOWED["dispatch"] | {"dispatch"}
 ALLOWED["sidecar"] = ALLOWED["watch"] | {"watch"}
 ALLOWED["stream"] = ALLOWED["sidecar"] | {"sidecar", "jars", "report"}
+ALLOWED["fleet"] = ALLOWED["dispatch"] | {"dispatch"}
 ALLOWED["cli"] = ALLOWED["stream"] | {"stream", "follow"}
 # The facade imports every part, because it exports the names that users need. A test below verifies that its import is
 # fast.
-ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "stream"}
+ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "stream", "fleet"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -183,7 +184,8 @@ def modules_after(statement: str) -> set[str]:
 FOREIGN = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "opentelemetry", "sqlalchemy", "httpx", "requests"}
 FOREIGN |= {"psycopg", "confluent_kafka", "duckdb", "rich"}
 OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / "reporters").iterdir()} - {
-    f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log")
+    f"spark_events.reporters.{name}"
+    for name in ("__init__", "__pycache__", "reporter", "reporter_types", "log_reporter")
 }
 
 

@@ -219,7 +219,7 @@ def test_kubernetes_fields_of_the_spark_application_are_valid() -> None:
 def test_settings_of_the_examples_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`spark-events check` accepts the settings of the SparkApplication, whose paths exist only in the image."""
     from spark_events.cli.arguments import Configuration
-    from spark_events.dispatch.plans import read
+    from spark_events.dispatch.pipeline_plan import read
 
     monkeypatch.setenv("EVENTS_PASSWORD", "secret")
     (application,) = documents("spark-application.yaml")

@@ -115,7 +115,7 @@ def test_only_the_documented_places_listen() -> None:
     sources = [*ROOT.glob("spark_events/**/*.py"), *ROOT.glob("jvm-shim/src/main/**/*.java")]
     found = {str(path.relative_to(ROOT)) for path in sources if listens.search(path.read_text(encoding="utf-8"))}
     assert found == {
-        "spark_events/enrichment/driver/driver_channel.py",
+        "spark_events/enrichment/driver/channel_server.py",
         "spark_events/report/serve.py",
         "spark_events/sidecar/python_stacks.py",
     }

@@ -10,7 +10,7 @@ from fakes import ROOT
 
 from spark_events.config import Option, Settings, options
 from spark_events.dispatch.pipeline import build
-from spark_events.reporters.registry import BUILT_IN, factory
+from spark_events.reporters.reporter_types import BUILT_IN, factory
 from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_the_driver
 
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"

@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 import msgspec
 
 from spark_events.config import Setting
-from spark_events.dispatch.calls import asked_pause
+from spark_events.dispatch.reporter_calls import asked_pause
 from spark_events.errors import PermanentError, ReporterProcessError, ThrottledError
 from spark_events.event import Event
 from spark_events.event.text import text_of
+from spark_events.reporters.reporter import Rest
 
 #: Size of the length before each message, in bytes.
 LENGTH_BYTES = 4
@@ -55,10 +56,12 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     Attributes:
         most: the maximum number of events of the next call; None for no limit.
         linger: how long events may wait to form a larger batch, in seconds.
+        rest: how long events wait after this call.
     """
 
     most: int | None = None
     linger: float = 0.0
+    rest: Rest = Rest()
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

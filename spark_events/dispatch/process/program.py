@@ -13,13 +13,13 @@ from collections.abc import Awaitable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import begin, end, linger_of, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, LogLine, Make, Open, Report, Request
 from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
+from spark_events.dispatch.reporter_calls import begin, end, linger_of, most_of, rest_of
 from spark_events.errors import ConfigError
-from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter_types import factory
 
 _SET_PARENT_DEATH_SIGNAL = 1
 #: Niceness of the process. With this value, a reporter in a busy loop gets about a third of the CPU time of a driver
@@ -59,7 +59,9 @@ class _Host:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except Exception as error:
             return messages.failure(error)
-        return Done() if self._reporter is None else Done(most_of(self._reporter), linger_of(self._reporter))
+        if (reporter := self._reporter) is None:
+            return Done()
+        return Done(most_of(reporter), linger_of(reporter), rest_of(reporter))
 
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):

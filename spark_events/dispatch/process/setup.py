@@ -10,9 +10,9 @@ import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from spark_events.dispatch.calls import describe
+from spark_events.dispatch.reporter_calls import describe
 from spark_events.event.text import text_of
-from spark_events.reporters.log import DRIVER_LOGGER
+from spark_events.reporters.log_reporter import DRIVER_LOGGER
 
 _OWN = "spark_events"
 _MOST_QUOTED = 200

@@ -16,12 +16,12 @@ In memory::
                        ┌────────── kept ───────────┐
                        │                           ▼
     put ─▶ mailbox ─ write ─▶ own file ─ read ─▶ ready ─ take ─▶ taken ─ settle ─▶ row deleted
-           bounded,              ▲               bounded         by the reporter's worker
+           bounded,              ▲               bounded         by the reporter's thread
            sheds by priority     └─ read last: first the files of dead owners, oldest first
 
 Written events are kept in ``ready``, unless a dead owner's file or unread rows remain, or ``ready`` is full.
 
-The spool writer, one thread for each spool, performs all disk accesses. The dispatcher and the reporter's worker use
+The spool writer, one thread for each spool, performs all disk accesses. The dispatcher and the reporter's thread use
 only memory, under one lock that is never held during I/O.
 
 Invariants:

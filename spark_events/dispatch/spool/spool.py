@@ -1,4 +1,4 @@
-"""The spool as a reporter's store: what the dispatcher and the worker call."""
+"""The spool as a reporter's store: what the dispatcher and the reporter's thread call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Counts, dropped_of
 from spark_events.dispatch.spool.disk import PATIENCE_SECONDS
-from spark_events.dispatch.spool.memory import SpoolMemory
+from spark_events.dispatch.spool.spool_memory import SpoolMemory
 from spark_events.dispatch.spool.stored import LARGE_FILE
 from spark_events.event import Event
 
@@ -26,7 +26,7 @@ class Spool:
     Args:
         capacity: number of events that the mailbox buffers for the disk.
         writer: creates the thread that performs the disk accesses.
-        wake: wakes the reporter's worker.
+        wake: wakes the reporter's thread.
         on_progress: called after events were written.
         max_bytes: maximum size of a file.
         reporter: name of the reporter, for the log.
@@ -106,10 +106,10 @@ class Spool:
         memory = self.memory
         with self._lock:
             if not memory.stored.ready and self._bypasses_disk():
-                # A write of these events may hang; the worker then settles them before the write returns.
+                # A write of these events may hang; the thread then settles them before the write returns.
                 memory.mailbox.requeue()
                 memory.batch = memory.mailbox.take_entries(most) or None
-                memory.worker_has_batch = memory.batch is not None
+                memory.thread_has_batch = memory.batch is not None
                 return [entry.event for entry in memory.batch or ()]
             taken = memory.stored.take(most)
             memory.work.notify()
@@ -118,14 +118,14 @@ class Spool:
     def ack(self, dropped: str | None = None, count: int | None = None) -> None:
         memory = self.memory
         with self._lock:
-            taken = len(memory.batch or ()) if memory.worker_has_batch else len(memory.stored.taken)
+            taken = len(memory.batch or ()) if memory.thread_has_batch else len(memory.stored.taken)
             lost = dropped_of(taken, dropped, count)
             memory.counts.delivered += taken - lost
             if dropped is not None:
                 memory.counts.dropped[dropped] += lost
-            if memory.worker_has_batch:
+            if memory.thread_has_batch:
                 memory.mailbox.ack()
-                memory.batch, memory.worker_has_batch = None, False
+                memory.batch, memory.thread_has_batch = None, False
             memory.stored.taken = []
             memory.work.notify()
             memory.progress.notify_all()
@@ -133,9 +133,9 @@ class Spool:
     def requeue(self) -> None:
         memory = self.memory
         with self._lock:
-            if memory.worker_has_batch:
+            if memory.thread_has_batch:
                 memory.mailbox.requeue()
-                memory.batch, memory.worker_has_batch = None, False
+                memory.batch, memory.thread_has_batch = None, False
             memory.stored.requeue()
 
     def is_exhausted(self) -> bool:
@@ -147,9 +147,9 @@ class Spool:
         return not (self.memory.stored.ready or self.memory.mailbox.holds_any or unread)
 
     def _bypasses_disk(self) -> bool:
-        """Whether the worker reads directly from the mailbox.
+        """Whether the thread reads directly from the mailbox.
 
-        The worker does so while the disk fails or hangs, if no older events are on disk.
+        The thread does so while the disk fails or hangs, if no older events are on disk.
         """
         memory = self.memory
         return not (memory.disk.is_usable or memory.stored.unread or memory.closing)
@@ -170,13 +170,13 @@ class Spool:
                 spooled=memory.stored.total,
             )
 
-    def close(self, deadline: float) -> None:
+    def close(self, until: float) -> None:
         memory = self.memory
         with self._lock:
             self.requeue()
             memory.closing = True
             memory.work.notify_all()
-        left = max(0.0, deadline - time.monotonic())
+        left = max(0.0, until - time.monotonic())
         self._writer.join(left if memory.disk.is_usable else min(left, PATIENCE_SECONDS))
         with self._lock:
             memory.closed = True

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from spark_events.dispatch.spool.database import SpoolDatabase
 from spark_events.dispatch.spool.ownership import SpoolFolder
+from spark_events.dispatch.spool.spool_database import SpoolDatabase
 from spark_events.event import Event
 
 #: Maximum and minimum number of events that are read ahead for the reporter, and the number of bytes of spool size that
@@ -52,7 +52,7 @@ class StoredEvents:
 
     Attributes:
         files: the files in reading order, the own file last; only the spool writer changes this list.
-        ready: events that the worker may take.
+        ready: events that the thread may take.
         taken: events in flight.
     """
 

@@ -13,10 +13,10 @@ import msgspec
 
 from spark_events.config import boolean, option, path, size, state_folder
 from spark_events.dispatch.entries import priority_of, weight_for
-from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
 from spark_events.dispatch.spool.disk import DiskRetry
-from spark_events.dispatch.spool.memory import SpoolMemory
 from spark_events.dispatch.spool.ownership import SpoolFolders
+from spark_events.dispatch.spool.spool_database import CorruptFileError, SpoolDatabase, is_corruption
+from spark_events.dispatch.spool.spool_memory import SpoolMemory
 from spark_events.dispatch.spool.stored import SpoolFile, StoredEvent
 from spark_events.event import decode_event, encode_event
 

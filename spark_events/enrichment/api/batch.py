@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
 from spark_events.enrichment.driver.batch_names import names
+from spark_events.enrichment.driver.channel_server import batch_channel
 from spark_events.enrichment.driver.checkpoint import settle
-from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
-from spark_events.enrichment.driver.rate import ledger_of, limits_of
+from spark_events.enrichment.driver.package_distribution import explained
+from spark_events.enrichment.driver.progress import Progress
+from spark_events.enrichment.driver.rate import ledger_of, state_of
 from spark_events.enrichment.driver.release import held
 from spark_events.enrichment.driver.replay import (
     check_definition,
@@ -56,8 +58,17 @@ class WithDeadLetters(tuple["DataFrame", "DataFrame"]):
         )
 
 
-def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -> tuple[DataFrame, DataFrame | None]:
+def run(
+    request: Request, batch: MicroBatch, limits: Limits, repeated: Replay, progress_seconds: float = 30.0
+) -> tuple[DataFrame, DataFrame | None]:
     """Make all calls of a batch, and wait for the answers.
+
+    Args:
+        request: the checked arguments.
+        batch: the identity of the batch.
+        limits: the limits of the calls.
+        repeated: the identity of rows and batches.
+        progress_seconds: time between two reports of the batch's progress.
 
     Returns:
         The rows with their answers and, with ``on_failure="dead_letter"``, a second DataFrame with the rows that have
@@ -81,15 +92,21 @@ def run(request: Request, batch: MicroBatch, limits: Limits, repeated: Replay) -
         # Register the batch before its calls: if the caller catches the error, Spark still commits the batch.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
-    ledger = ledger_of(plan, request.definition.calls) if limits_of(plan) else None
-    with batch_channel(df, wanted=limits.driver_channel, ledger=ledger) as channel:
+    ledger, state = ledger_of(plan, request.definition.calls), state_of(plan, request.definition.calls)
+    progress = Progress(name, batch, limits, progress_seconds)
+    with (
+        batch_channel(df, wanted=limits.driver_channel, ledger=ledger, progress=progress, state=state) as channel,
+        progress.reported(functools.partial(post, df)),
+    ):
         address = None if channel is None else channel.address
         # If the user specifies a number, do not warn, because the user knows that the tasks share the limits.
         warns = limits.driver_channel or limits.concurrent_tasks is None
-        if channel is None and ledger is not None and warns and not is_connect(df):
-            warn_of_split(df, request.tasks or 1)
-        lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
-        settled = settle(lazy, storage, channel)
+        if channel is None and (ledger or state.window) and warns and not is_connect(df):
+            warn_of_split(df, plan.tasks)
+        task = request.task(scope=batch.scope, settles=True, replay=replay, channel=address)
+        lazy = mapped(request, task)
+        with explained(df):
+            settled = settle(lazy, storage, channel)
     seconds = time.monotonic() - started
     error = judged(plan, batch, settled.reports)
     _warn(settled.reports)

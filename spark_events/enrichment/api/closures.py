@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import inspect
 import uuid
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.schema import Output, typed
-from spark_events.enrichment.api.stable_names import described
 from spark_events.enrichment.engine.engine import Definition
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
@@ -62,12 +60,7 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     # the same request differently.
     asked = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr([calls, again, *asked]).encode()).hexdigest()
-    stored = answers
-    # If the functions have no stable names, each driver process uses its own keys.
-    with contextlib.suppress(Exception):
-        names = [described(parts[name]) for name in ("fn", "resource", "Retry.on_result", "output") if name in parts]
-        stored = hashlib.sha256(repr([names, output.serialised(), *asked]).encode()).hexdigest()
-    return Definition(calls, answers, resource, uuid.uuid4().hex, stored)
+    return Definition(calls, answers, resource, uuid.uuid4().hex)
 
 
 def _parts(plan: Plan) -> dict[str, Any]:
@@ -80,8 +73,6 @@ def _parts(plan: Plan) -> dict[str, Any]:
         parts["Retry.on_result"] = plan.retry.on_result
     if plan.model is not None:
         parts["output"] = plan.model
-    if plan.cache is not None and plan.cache.store is not None:
-        parts["Cache.store"] = plan.cache.store
     if plan.budget is not None:
         parts["Budget"] = plan.budget
     return parts

@@ -80,8 +80,6 @@ def plan_of(
     """
     instance("limits", limits, Limits, none=False, such_as="max_in_flight")
     instance("retry", retry, Retry, such_as="attempts")
-    if callable(cache):
-        cache = Cache(store=cache)
     instance("cache", cache, Cache, such_as="by" if isinstance(cache, str) else "ttl")
     instance("replay", replay, Replay, none=False, such_as="query")
     failures = on_failure if isinstance(on_failure, OnFailure) else OnFailure(on_failure)

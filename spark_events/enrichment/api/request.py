@@ -19,8 +19,8 @@ from spark_events.enrichment.api.schema import (
 )
 from spark_events.enrichment.checks import columns_of
 from spark_events.enrichment.driver.package_distribution import ship
-from spark_events.enrichment.driver.rate import check_tasks, executors_of, limits_of, sharing_tasks
-from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_of_keys, warn_of_settings
+from spark_events.enrichment.driver.rate import check_tasks, limits_of, sharing_tasks
+from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_of_settings
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from spark_events.enrichment.engine.assembly import Definition
-    from spark_events.enrichment.worker.driver_channel import ChannelAddress
+    from spark_events.enrichment.engine.run import Definition
+    from spark_events.enrichment.worker.channel_client import ChannelAddress
     from spark_events.enrichment.worker.replay import ReplayStore
 
 __all__ = ["Request", "mapped"]
@@ -58,7 +58,6 @@ class Request:
     identity: tuple[str, ...]
     name: str
     failure_column: str
-    tasks: int | None
     pickled: bytes
     definition: Definition
 
@@ -104,12 +103,10 @@ class Request:
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
         check_tasks(plan, tasks, leases=leases)
-        plan = dataclasses.replace(plan, executors=executors_of(ordered, tasks))
+        plan = dataclasses.replace(plan, tasks=tasks or 1)
         given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)
-        if plan.cache is not None and plan.cache.store is not None and definition.stored == definition.answers:
-            warn_of_keys(df)
         name = replay.name or qualified_name(plan.fn)
-        return cls(ordered, plan, made, inputs, identity, name, failure_column, tasks, given, definition)
+        return cls(ordered, plan, made, inputs, identity, name, failure_column, given, definition)
 
     def task(
         self,
@@ -125,7 +122,7 @@ class Request:
         if channel is None and job.calls_per_second is not None and job == JobLimits(job.calls_per_second):
             # Without leases and other limits, each task spaces its own attempts. With another limit, the task's ledger
             # must grant both together: attempts that waited for the other limit would start together, above the rate.
-            rate, job = job.calls_per_second / (self.tasks or 1), JobLimits()
+            rate, job = job.calls_per_second / self.plan.tasks, JobLimits()
         return Task(
             pickled=self.pickled,
             definition=pickle.dumps(self.definition),
@@ -138,7 +135,6 @@ class Request:
             failure_column=self.failure_column if with_column else "",
             rate=rate,
             job=job or None,
-            tasks=self.tasks or 1,
             replay=replay,
             channel=channel,
             names=tuple(self.df.columns) if _is_awkward(self.df) else (),

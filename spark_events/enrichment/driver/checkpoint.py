@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from spark_events.enrichment.driver.driver_channel import may_have_two_results
+from spark_events.enrichment.driver.channel_server import may_have_two_results
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 from spark_events.enrichment.settings import Storage
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
@@ -24,7 +24,7 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_events.enrichment.driver.driver_channel import DriverChannel
+    from spark_events.enrichment.driver.channel_server import DriverChannel
 
 _LOG = logging.getLogger(__name__)
 _FIRST_WITH_LEVELS = (4, 0)

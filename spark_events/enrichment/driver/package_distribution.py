@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import sys
 import tempfile
 import threading
 import weakref
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_events._version import __version__
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
+from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PACKAGE = Path(__file__).parents[2]
+#: Error of a worker that unpickles a task without this package.
+_NOT_FOUND = "No module named 'spark_events'"
 _lock = threading.Lock()
 #: Applications and sessions that have received the package. The references are weak, so stopped sessions disappear.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -40,12 +46,31 @@ def ship(df: DataFrame) -> None:
                 _shipped.add(session)
         return
     if is_local(df):
-        return  # the workers run on this machine, in this environment
+        return  # the workers run on this machine, usually in this environment (see :func:`explained`)
     context = session.sparkContext
     with _lock:
         if context not in _shipped:
             context.addPyFile(str(archive()))
             _shipped.add(context)
+
+
+@contextlib.contextmanager
+def explained(df: DataFrame) -> Iterator[None]:
+    """Explain the failure of a job whose workers run a Python without this package.
+
+    Raises:
+        InvalidPlanError: when a worker cannot import the package.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _NOT_FOUND not in str(error) or is_connect(df):
+            raise
+        python = df.sparkSession.sparkContext.pythonExec
+        raise InvalidPlanError(
+            f"the tasks run {python!r}, which lacks spark_events; the driver runs {sys.executable}: activate the "
+            "driver's environment, or set PYSPARK_PYTHON to a Python with pyarrow and the function's libraries"
+        ) from error
 
 
 def archive() -> Path:

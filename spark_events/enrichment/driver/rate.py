@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import threading
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 from spark_events.enrichment.driver.warnings import warn_of_rate, warn_of_split
+from spark_events.enrichment.engine.job_state import JobState
 from spark_events.enrichment.engine.ledger import JobLimits, Ledger
 from spark_events.enrichment.engine.process import LruCache
 from spark_events.enrichment.plan import Plan
@@ -75,8 +77,9 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
 _LONG_SECONDS = 10.0
 
 
-#: Ledgers of this application, by function and limits. The micro-batches of a stream share one ledger.
+#: Ledgers and states of this application, by function and limits. The micro-batches of a stream share them.
 _ledgers: LruCache[Ledger] = LruCache()
+_states: LruCache[JobState] = LruCache()
 _ledgers_lock = threading.Lock()
 #: Number of task slots of each Connect server, by session id.
 _connect_slots: dict[str, int] = {}
@@ -90,11 +93,20 @@ def limits_of(plan: Plan) -> JobLimits:
     return JobLimits(plan.rate_limit, amount, plan.max_in_flight_job)
 
 
-def ledger_of(plan: Plan, calls: str) -> Ledger:
-    """Return the ledger for the job's limits; ``calls`` is the digest of the function."""
-    limits = limits_of(plan)
+def ledger_of(plan: Plan, calls: str) -> Ledger | None:
+    """Return the ledger for the job's limits, or None without limits; ``calls`` is the digest of the function."""
+    if not (limits := limits_of(plan)):
+        return None
     with _ledgers_lock:
         return _ledgers.get((calls, limits), lambda: Ledger(limits))
+
+
+def state_of(plan: Plan, calls: str) -> JobState:
+    """Return the window, unless each task has a fixed number of calls in flight, and the allowed rate of the job."""
+    bounds = plan.window
+    is_fixed = bounds.min == bounds.max
+    with _ledgers_lock:
+        return _states.get((calls, bounds.min, bounds.max), lambda: JobState(None if is_fixed else bounds))
 
 
 def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool) -> int | None:
@@ -120,23 +132,6 @@ def sharing_tasks(df: DataFrame, plan: Plan, given: int | None, *, leases: bool)
         scala = df.sparkSession.sparkContext._jsc.sc()
         tasks = max(1, int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())))
     return tasks
-
-
-def executors_of(df: DataFrame, tasks: int | None) -> int:
-    """Return the number of executors that can run the tasks now, at least 1.
-
-    The result is 1 in local mode, on Connect, which has no API for this number, and before the first executor has
-    registered.
-
-    Args:
-        df: the DataFrame.
-        tasks: number of tasks that run concurrently; None: unknown.
-    """
-    if is_connect(df) or is_local(df):
-        return 1
-    # The map also has an entry for the driver.
-    executors = max(1, int(df.sparkSession.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1)
-    return executors if tasks is None else min(executors, tasks)
 
 
 def _slots_of_connect(df: DataFrame) -> int:
@@ -175,8 +170,8 @@ def check_tasks(plan: Plan, tasks: int | None, *, leases: bool = False) -> None:
         return
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
     limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
-    window = plan.window
-    scope = "task" if window.min == window.max else "executor"
+    window = plan.window if leases else dataclasses.replace(plan, tasks=tasks).task_window
+    scope = "job" if leases and window.min < window.max else "task"
     _LOG.info("up to %s calls in flight per %s; up to %s concurrent tasks%s", f"{window.max:,}", scope, tasks, limit)
     # With another limit, a task makes its first attempt at once, see Request.task.
     waits = not leases and names_of_limits(plan) == ["rate_limit"]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LOG = logging.getLogger(__name__)
-_SCOPE = "spark_events.enrich"
+#: Scope of the events of enrichment.
+SCOPE = "spark_events.enrich"
 _TYPES_NAMED = 5
 _SAMPLES_NAMED = 3
 _TYPES_IN_EVENT = 20
@@ -110,22 +111,27 @@ def enrichment_event(
     if types:
         # Use one JSON string, because many backends index each attribute name.
         attributes["spark.enrich.failures_by_type"] = json.dumps(dict(types.most_common(_TYPES_IN_EVENT)))
-    if query := batch.spark_query or batch.query:
-        attributes["spark.streaming.query.id"] = query
-    if batch.run:
-        attributes["spark.streaming.query.run_id"] = batch.run
-    if batch.batch is not None:
-        attributes["spark.batch.id"] = batch.batch
+    attributes |= identity(batch)
     what = f"{name} on {batch}: {rows:,} rows, {numbers['calls']:,} calls, {failed:,} failed"
     return {
         "id": uuid.uuid4().hex,
         "name": "EnrichmentEvent",
-        "class_scope": _SCOPE,
+        "class_scope": SCOPE,
         "body": f"Enriched with {what}" if error is None else f"Enrichment failed with {what}",
         "severity": "INFO" if error is None else "WARN",
         "time": time.time_ns() // 1_000_000,
         "attributes": attributes,
     }
+
+
+def identity(batch: MicroBatch) -> dict[str, Any]:
+    """Return the attributes that identify the query and the batch."""
+    found = {
+        "spark.streaming.query.id": batch.spark_query or batch.query or None,
+        "spark.streaming.query.run_id": batch.run or None,
+        "spark.batch.id": batch.batch,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def post(df: DataFrame, event: dict[str, Any]) -> bool:
@@ -143,8 +149,8 @@ def post(df: DataFrame, event: dict[str, Any]) -> bool:
             return False
         door.add(json.dumps(event))
     except Exception as error:
-        # The batch is settled, so a missing event must not fail it.
-        _LOG.warning("EnrichmentEvent dropped: posting it to Spark failed (%s); the batch continues", error)
+        # The calls of the batch do not depend on the event, so a missing event must not fail it.
+        _LOG.warning("%s dropped: posting it to Spark failed (%s); the batch continues", event["name"], error)
         return False
     return True
 

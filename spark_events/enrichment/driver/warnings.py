@@ -28,16 +28,6 @@ def warn_of_storage(df: DataFrame, storage: str) -> None:
         _warn(df, *_of_cached_idle_timeout(df))
 
 
-def warn_of_keys(df: DataFrame) -> None:
-    """Warn that the keys in a store are valid only in this driver process, see :mod:`.api.stable_names`."""
-    _warn(
-        df,
-        "Cache.store: this driver process does not share its answers with other drivers, and a restarted driver "
-        "calls again, because the functions have no names that are the same in other processes; define them and the "
-        "objects that they use in a module",
-    )
-
-
 def warn_of_changing_keys(df: DataFrame, function: str) -> None:
     """Warn that a change of the schema changes the idempotency keys of a batch that runs again."""
     _warn(
@@ -71,9 +61,9 @@ def warn_of_split(df: DataFrame, tasks: int) -> None:
     """Warn that the driver cannot lease parts of the job's limits, so the tasks share the limits evenly."""
     _warn(
         df,
-        f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget and "
-        f"max_in_flight_job, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and more exceed "
-        "them; give Limits.concurrent_tasks",
+        f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget, "
+        f"max_in_flight_job and Auto.max, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and "
+        "more exceed them; give Limits.concurrent_tasks",
     )
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spark_events.enrichment.engine.admission import Admission
-from spark_events.enrichment.engine.breaker import DestinationBreaker
+from spark_events.enrichment.engine.back_off import back_off, doubled
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
 from spark_events.enrichment.engine.deadlines import Slot
@@ -26,28 +25,16 @@ from spark_events.enrichment.engine.failure import (
     RowFailure,
     failure_of,
 )
+from spark_events.enrichment.engine.feedback import Feedback
+from spark_events.enrichment.engine.invoke import Invoke
+from spark_events.enrichment.engine.places import Places
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.settings import Retry
 
-__all__ = ["CallAttempts", "back_off"]
+__all__ = ["CallAttempts"]
 
 _ONCE = Retry(attempts=1)
-_MOST_DOUBLINGS = 64
-#: After this number of attempts, a call that was rejected because of the rate no longer overtakes first attempts.
-#: Otherwise a call that the destination always rejects would take their turns.
-_OVERTAKING_ATTEMPTS = 2
-#: Longest pause of a row whose destination is busy with other rows, if the latency is unknown; in seconds.
-_BUSY_SECONDS = 1.0
-
-
-def back_off(retry: Retry, attempt: int) -> float:
-    """Return the pause in seconds after an attempt (from 1).
-
-    The pause doubles from ``initial`` to ``max``, plus jitter.
-    """
-    doubled = retry.initial * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
-    return min(doubled, retry.max) + random.uniform(0, retry.jitter)
 
 
 class CallAttempts:
@@ -57,28 +44,27 @@ class CallAttempts:
         run: the run with its timeouts and its retry policy.
         invoke: makes one attempt.
         accept: converts the result of an attempt to the answer, or raises an exception; None: the result is the answer.
-        admission: delays the attempts, and receives rejections.
-        breaker: receives the outcome of each attempt.
-
-    Attributes:
-        window: receives timeouts, and rejections of calls in flight.
+        admission: delays the attempts.
+        feedback: receives the outcome of each attempt.
+        places: the places of the window, which a call lends while it waits for ``Retry-After``.
     """
 
     def __init__(
         self,
         run: EngineRun,
-        invoke: Callable[[Call], Awaitable[Any]],
+        invoke: Invoke,
         accept: Accept | None,
         admission: Admission,
-        breaker: DestinationBreaker | None,
+        feedback: Feedback,
+        places: Places,
     ) -> None:
         self.invoke = invoke
         self.accept = accept
         self.admission = admission
-        self.breaker = breaker
-        self.window = admission.window
+        self.feedback = feedback
+        self.places = places
         self._run = run
-        self._gate = admission.gate
+        self._tuning = run.inputs.tuning.back_off
         self._retry = run.plan.retry or _ONCE
 
     async def begin(self, slot: Slot) -> RowFailure | None:
@@ -150,11 +136,12 @@ class CallAttempts:
                 pause = self._pause_after(slot, call, failed.verdict, used)
                 if pause is None:
                     break
-                await self._pause(slot, pause)
+                verdict = failed.verdict
+                await self._pause(slot, pause, lends=verdict.retry_after is not None or verdict.exceeds_rate)
                 if self._run.stopping:
                     # The worker is about to be cancelled, or the call has turned its cancellation into another error.
                     raise asyncio.CancelledError
-                overtakes = call.attempt < _OVERTAKING_ATTEMPTS or not failed.verdict.exceeds_rate
+                overtakes = call.attempt < self._tuning.overtaking_attempts or not failed.verdict.exceeds_rate
                 await self.admission.enter(slot, again=True, overtakes=overtakes)
                 call.attempt += 1
                 self._run.counts.retries += 1
@@ -171,9 +158,9 @@ class CallAttempts:
                 if isinstance(last, EndError) and last.kind == "timeout":
                     # The call waited because the destination had rejected it, so report the rejection as the reason.
                     last = failed
-                # Pauses double, so the last pause may take up to half of the available time.
-                if self.breaker is not None and self._run.counts.answers == answers and elapsed > 0.4 * self._run.total:
-                    self.breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
+                breaker, longest = self.feedback.destination.breaker, self._tuning.give_up_ratio * self._run.total
+                if breaker is not None and self._run.counts.answers == answers and elapsed > longest:
+                    breaker.give_up(f"it rejected all calls for {elapsed:.0f} s", failed.cause)
             return failure_of(last, call.attempt, elapsed)
 
     async def _once(self, slot: Slot, call: Call) -> Any:
@@ -185,8 +172,8 @@ class CallAttempts:
         answer: Any = None
         try:
             answer = await self.invoke(call)
-            if slot.grant is not None:
-                self.admission.spend(slot, answer)
+            for permit in slot.permits.values():
+                permit.spend(answer)
             if slot.cancelled and slot.why is None:
                 await self.heed(slot)
             if self.accept is not None and slot.why is None:
@@ -200,17 +187,22 @@ class CallAttempts:
             raise failed
         slot.deadline = math.inf
         counts.end(self._run.clock() - now)
+        self.feedback.measure(slot)
         self.answered(slot)
         return answer
 
     def answered(self, slot: Slot) -> None:
-        """Report an answered attempt to the gate and the breaker."""
-        if self.breaker is not None:
-            self.breaker.succeeded()
+        """Report an answered attempt."""
+        self.feedback.answered()
         self.admission.leave(slot, answered=True)
 
+    def abandon(self, slot: Slot) -> None:
+        """Report an attempt that may still run, but that the engine no longer waits for."""
+        self.admission.leave(slot)
+        self.invoke.abandon(slot.call())
+
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
-        """Classify the outcome of an attempt, count the attempt, and report the outcome to the gate and the breaker."""
+        """Classify the outcome of an attempt, count the attempt, and report the outcome."""
         if slot.abandoned:
             return AbandonedError()
         if isinstance(error, asyncio.CancelledError) and slot.why is None and self._run.stopping:
@@ -255,27 +247,7 @@ class CallAttempts:
         counts.partly_throttled += verdict.throttled and is_partial
         counts.unreachable += verdict.unreachable and not is_partial
         call.failed(counts.answers, exceeds_rate=verdict.exceeds_rate)
-        is_singled_out = call.is_singled_out and verdict.exceeds_rate
-        asked = verdict.retry_after if self._retry.honor_retry_after else None
-        window = self.window
-        self.admission.note_answers()
-        if asked is not None and not is_singled_out and not (verdict.crowded and self.admission.allowed.lately):
-            # If the condition is false, only this call waits: a single backend may be overloaded.
-            # The destination may reject all calls in flight at once; in this case, the gate closes only once.
-            counts.gate_closed += self._gate.close(asked, crowded=True)
-        if verdict.crowded or verdict.timeout:
-            # If the destination has answered other rows of the call, an overload is not the reason.
-            if not call.is_served and (
-                window.rejected(slot.attempted) if verdict.crowded else window.timed_out(slot.attempted)
-            ):
-                self._run.resized()
-        elif verdict.throttled and not is_singled_out and not self.admission.quota.rejected():
-            self.admission.allowed.rejected(slot.attempted, asked or 0.0, window.latency)
-        if self.breaker is not None:
-            if verdict.outage and not call.is_served:
-                self.breaker.failed(failed.cause, self._gate, slot.attempted, is_silent=verdict.timeout)
-            elif verdict.answered or is_partial:
-                self.breaker.succeeded()
+        self.feedback.failed(slot, failed)
         self.admission.leave(slot, answered=verdict.answered or is_partial)
 
     def _pause_after(self, slot: Slot, call: Call, verdict: Verdict, used: int) -> float | None:
@@ -292,20 +264,20 @@ class CallAttempts:
         pause = back_off(self._retry, call.attempt)
         if verdict.throttled and self._run.counts.answers:
             # The destination can accept the call again as soon as other calls are complete.
-            wait = self.window.latency * random.uniform(0.5, 1.5) or _BUSY_SECONDS
-            pause = min(pause, wait * 2.0 ** min(call.vain - 1, _MOST_DOUBLINGS))
-        asked = verdict.retry_after
+            latency = self.feedback.destination.window.latency
+            pause = min(pause, doubled(latency * random.uniform(0.5, 1.5) or self._tuning.busy_seconds, call.vain))
+        asked, gate = verdict.retry_after, self.feedback.destination.gate
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.
-            pause = asked if self._gate.is_open else 0.0
+            pause = asked if gate.is_open else 0.0
         final = slot.started + self._run.total
         # The pause would end after total_timeout, so let the call fail now.
-        is_late = self._run.clock() + pause >= final or (not self._gate.is_open and self._gate.until >= final)
+        is_late = self._run.clock() + pause >= final or (not gate.is_open and gate.until >= final)
         return None if is_late else pause
 
-    async def _pause(self, slot: Slot, seconds: float) -> None:
+    async def _pause(self, slot: Slot, seconds: float, *, lends: bool) -> None:
         slot.deadline = slot.started + self._run.total
-        await asyncio.sleep(seconds)
+        await (self.places.lend(seconds) if lends and seconds else asyncio.sleep(seconds))
         slot.deadline = math.inf
 
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
@@ -317,7 +289,6 @@ class CallAttempts:
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
-        self.admission.release(slot)
         self.admission.leave(slot)
         if why is None and self._run.stopping:
             raise error

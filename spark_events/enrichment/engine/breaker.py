@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.failure import message_of, type_of
-from spark_events.enrichment.engine.limits import Gate
+from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.settings import CircuitBreaker
 
-__all__ = ["DestinationBreaker"]
+__all__ = ["BreakerTuning", "DestinationBreaker"]
 
-#: Pauses, in seconds, between the calls that probe the destination.
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 1.0
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BreakerTuning:
+    """Constants of the circuit breaker.
+
+    Attributes:
+        initial_pause: first pause between the calls that probe the destination, in seconds.
+        max_pause: longest pause, in seconds.
+    """
+
+    initial_pause: float = 0.1
+    max_pause: float = 1.0
 
 
 class DestinationBreaker:
@@ -27,6 +37,7 @@ class DestinationBreaker:
     Args:
         config: the thresholds.
         clock: monotonic time in seconds.
+        tuning: constants.
 
     Attributes:
         down: the reason why the destination counts as down; "" while it does not.
@@ -34,14 +45,20 @@ class DestinationBreaker:
         failures: the number of consecutive failures.
     """
 
-    def __init__(self, config: CircuitBreaker, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: CircuitBreaker,
+        clock: Callable[[], float] = time.monotonic,
+        tuning: BreakerTuning | None = None,
+    ) -> None:
+        self._tuning = tuning or BreakerTuning()
         self.down = ""
         self.opened = 0
         self.failures = 0
         self._listeners: set[Callable[[str], None]] = set()
         self._config = config
         self._clock = clock
-        self._pause = _FIRST_PAUSE
+        self._pause = self._tuning.initial_pause
         self._timer: asyncio.TimerHandle | None = None
         self._last = ""
         self._is_silent = self._is_due = False
@@ -50,7 +67,7 @@ class DestinationBreaker:
     def succeeded(self) -> None:
         """Record an answer from the destination; a rejection is also an answer."""
         self.failures = 0
-        self._pause = _FIRST_PAUSE
+        self._pause = self._tuning.initial_pause
         self._is_due = False
         if self._timer is not None:
             self._timer.cancel()
@@ -77,12 +94,12 @@ class DestinationBreaker:
         if self._timer is None:
             self._opened = self._clock()
             self.opened += 1
-            self._pause = _FIRST_PAUSE
+            self._pause = self._tuning.initial_pause
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._period_over)
         if gate.until <= self._clock():
             # Otherwise, the failed call was in flight when the gate closed, so the failure contains no new information.
             gate.close(self._pause, crowded=False)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, self._tuning.max_pause)
 
     def _period_over(self) -> None:
         if self._is_silent:

@@ -18,7 +18,7 @@ __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one", "checked"
 #: Function that checks the result for a row: returns the reason if the result is not a valid answer, or None.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
 #: Function that converts the result of a call to its answer, or raises an error. The last argument is the start of the
-#: first attempt, in seconds of `time.monotonic()`.
+#: first attempt, in seconds of the run's clock.
 Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
@@ -92,7 +92,9 @@ def accept_one(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
     return accept
 
 
-def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
+def accept_group(
+    retry: Retry | None, check: Callable[[Any], Any], clock: Callable[[], float] = time.monotonic
+) -> Accept:
     """Return the check for multi-row calls.
 
     Each row needs one result, in order; a result that is an exception fails only its row. If the destination has
@@ -124,7 +126,7 @@ def accept_group(retry: Retry | None, check: Callable[[Any], Any]) -> Accept:
         left: list[tuple[RowBatch, int, RowFailure]] = []
         first: AttemptError | None = None
         is_partial = False
-        elapsed = time.monotonic() - began
+        elapsed = clock() - began
         for (batch, index), result in zip(positions, results, strict=True):
             wrong = judged(call, result, began)
             if not isinstance(wrong, AttemptError):

@@ -37,7 +37,7 @@ def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
         plan: the plan; if the user has bounded the calls in flight, there is no warning.
         used: the maximum number of calls in flight.
     """
-    texts, window = [], plan.executor_window
+    texts, window = [], plan.window
     for client in (resource, *_parts(resource)):
         name, allowed, option = _pool_of(client)
         # If the connections do not even suffice for the initial window, `shortcomings` has already warned.
@@ -72,13 +72,13 @@ def _pool_of(client: Any) -> tuple[str, Any, str]:
 
 def _of_client(client: Any, plan: Plan) -> Iterator[str]:
     name, allowed, option = _pool_of(client)
-    window = plan.executor_window
+    window = plan.window
     # Without a limit, httpx stores a very large number.
     if isinstance(allowed, int) and allowed < window.initial:
         calls = f"up to {window.initial:,} calls of a task are in flight"
         fewer = f"lower Limits.max_in_flight to {allowed:,}"
         if window.min < window.max:
-            calls = f"an executor starts with {window.initial:,} calls in flight"
+            calls = f"the job starts with {window.initial:,} calls in flight"
             fewer = f"lower Auto.max to {allowed:,}"
         yield (
             f"the {name} client allows {allowed:,} connections, but {calls}, so calls may wait for a connection: give "

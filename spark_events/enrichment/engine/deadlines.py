@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from spark_events.enrichment.engine.calls import Call, RowBatch
-from spark_events.enrichment.engine.job_share import Grant
+from spark_events.enrichment.engine.limiter import Limiter, Permit
 
 __all__ = ["GRACE_SECONDS", "HEARTBEAT_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
@@ -40,16 +40,14 @@ class Slot:
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
         abandoned: whether the engine no longer waits for the call. If the call returns later, its result must be
             ignored.
-        passed: the gate's token of the attempt.
-        grant: the job's permission for the attempt; None if the job has no limits.
-        is_reserved: whether the reported quota has reserved the attempt.
+        permits: the permits of the attempt, by limiter.
         started: start time of the first attempt.
         attempted: start time of the current attempt.
     """
 
     __slots__ = (
-        "abandoned", "attempted", "batch", "cancelled", "deadline", "grant", "index", "is_reserved", "made", "passed",
-        "started", "task", "why",
+        "abandoned", "attempted", "batch", "cancelled", "deadline", "index", "made", "permits", "started", "task",
+        "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -61,9 +59,7 @@ class Slot:
         self.deadline = math.inf
         self.why: Literal["timeout", "down"] | None = None
         self.abandoned = False
-        self.passed = 0
-        self.grant: Grant | None = None
-        self.is_reserved = False
+        self.permits: dict[Limiter, Permit] = {}
         self.started = 0.0
         self.attempted = 0.0
 

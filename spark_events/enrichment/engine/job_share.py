@@ -6,23 +6,39 @@ A :class:`Ledger`, on the driver or in this process, leases the share to the tas
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from spark_events.enrichment.engine.calls import Call
-from spark_events.enrichment.engine.failure import type_of
+from spark_events.enrichment.engine.calls import Call, GroupCall
+from spark_events.enrichment.engine.failure import AttemptError, type_of
 from spark_events.enrichment.engine.ledger import LEASE_SECONDS, Ask, JobLimits, Lease
+from spark_events.enrichment.engine.limiter import Attempt, Permit
+from spark_events.enrichment.engine.verdicts import Verdict
 from spark_events.enrichment.settings import Budget
 
 __all__ = ["Grant", "JobShare"]
 
-#: How long calls accumulate before a lease request, and the maximum time between two requests, in seconds.
-_COLLECTS, _LONGEST = 0.005, 1.0
-#: Maximum number of time slots in one request; the next request contains the remaining slots.
-_MOST_SLOTS = 500
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobShareTuning:
+    """Constants of a task's share.
+
+    Attributes:
+        collect_seconds: how long calls accumulate before a lease request.
+        max_seconds: maximum time between two requests.
+        max_slots: maximum number of time slots in one request; the next request contains the remaining slots.
+    """
+
+    collect_seconds: float = 0.005
+    max_seconds: float = 1.0
+    max_slots: int = 500
+
+
+_TUNING = JobShareTuning()
 
 
 class Grant(NamedTuple):
@@ -46,11 +62,14 @@ class JobShare:
         clock: monotonic time in seconds.
 
     Attributes:
-        lacking: the limit that delays calls, or ""; reported in the statistics.
+        cause: the limit that delays calls, or ""; reported in the statistics.
         used: sum of the usage of answered attempts; the estimate replaces an unknown usage.
         problem: the reason why the usage of an answer is unknown, for the first such answer; "" if every usage is
             known.
     """
+
+    #: A lease needs a round trip to the driver.
+    limits, until, is_timed, min_wait = True, 0.0, False, 0.02
 
     def __init__(self, limits: JobLimits, budget: Budget | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -64,7 +83,7 @@ class JobShare:
         self._unused: dict[int, float] = {}
         self._debt = 0.0
         self._news = asyncio.Event()
-        self.lacking = ""
+        self.cause = ""
         self.used = 0.0
         self.problem = ""
 
@@ -86,6 +105,19 @@ class JobShare:
                 "call can never start; make the call smaller, or raise the budget"
             )
         return [float(one) for one in costs]
+
+    async def enter(self, attempt: Attempt) -> Permit:
+        """Wait until the job's limits admit the attempt.
+
+        Raises:
+            AttemptError: when the estimate of the cost is invalid.
+        """
+        call = attempt.call()
+        try:
+            costs = self.cost_of(call)
+        except Exception as error:
+            raise AttemptError(error, Verdict(retryable=False)) from error
+        return _Granted(self, await self.wait(costs, again=attempt.overtakes), several=isinstance(call, GroupCall))
 
     async def wait(self, costs: Sequence[float], *, again: bool) -> Grant:
         """Wait until an attempt may start; retries have priority over first attempts.
@@ -201,14 +233,14 @@ class JobShare:
             asked = self._clock()
             # The ledger grants the lease after `asked`. Therefore the lease expires here no later than in the ledger.
             self._lease, self._expires = await lease_for(self.ask()), asked + LEASE_SECONDS
-            self.lacking = self._lease.lacking
+            self.cause = self._lease.lacking
             self._serve()
             if not (self._again or self._first):
                 try:
-                    await asyncio.wait_for(self._news.wait(), _LONGEST)
+                    await asyncio.wait_for(self._news.wait(), _TUNING.max_seconds)
                 except asyncio.TimeoutError:
                     continue
-            await asyncio.sleep(_COLLECTS)
+            await asyncio.sleep(_TUNING.collect_seconds)
 
     def ask(self, *, is_last: bool = False) -> Ask:
         """Return the next request, which also returns the unused part of the current lease.
@@ -219,7 +251,7 @@ class JobShare:
         self._lease = lease._replace(calls=0, amount=0.0)
         if limits.amount_per_minute is not None and lease.amount:
             self._unused[lease.slot] = self._unused.get(lease.slot, 0.0) + lease.amount
-        unused = tuple(self._unused.items())[:_MOST_SLOTS]
+        unused = tuple(self._unused.items())[: _TUNING.max_slots]
         for slot, _ in unused:
             del self._unused[slot]
         debt, self._debt = self._debt, 0.0
@@ -233,3 +265,23 @@ class JobShare:
             costs = costs[: max(0, lease.places - self._in_flight)]
         first = costs[0] if costs else 0.0
         return Ask(len(costs), sum(costs), first, held, wanted, lease.slot, lease.calls, unused, debt)
+
+
+class _Granted(Permit):
+    """Permission of an attempt that the job's limits have admitted."""
+
+    __slots__ = ("_grant", "_several", "_share")
+
+    def __init__(self, share: JobShare, grant: Grant, *, several: bool) -> None:
+        self._share = share
+        self._grant = grant
+        self._several = several
+
+    def spend(self, answer: Any) -> None:
+        self._share.spent(self._grant, answer, several=self._several)
+
+    def end(self, *, answered: bool) -> None:
+        self._share.ended()
+
+    def give_back(self) -> None:
+        self._share.give_back(self._grant)

@@ -26,22 +26,40 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-__all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "leased"]
+from spark_events.enrichment.engine.fair_shares import fair_shares
+
+__all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
 #: Time from a lease request until the lease expires, in seconds.
 LEASE_SECONDS = 1.0
-#: Length of a time slot, in seconds.
-_SLOT = 0.25
-#: Minimum number of calls in a window; for low rates, the window is therefore longer than a minute.
-_LEAST_CALLS = 10
-#: Maximum credit that an idle job accumulates, as seconds of the limit.
-_BURST_OF_CALLS, _BURST_OF_AMOUNT = 0.1, 1.0
-#: Polling interval for up to ten waiting workers, and maximum time until an answer, in seconds.
-_TICK, _LONGEST = 0.02, 0.25
-#: Fraction of a limit below which an amount counts as a rounding error.
-_NOTHING = 1e-9
-#: If a worker makes no request for this time, in seconds, the ledger frees its calls in flight.
-_SILENT = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerTuning:
+    """Constants of the ledger.
+
+    Attributes:
+        slot: length of a time slot, in seconds.
+        min_calls: minimum number of calls in a window; for low rates, the window is therefore longer than a minute.
+        burst_of_calls: maximum credit that an idle job accumulates, as seconds of the limit of calls.
+        burst_of_amount: the same for the budget.
+        tick: polling interval for up to ten waiting workers, in seconds.
+        max_wait: maximum time until an answer, in seconds.
+        rounding: fraction of a limit below which an amount counts as a rounding error.
+        silent: if a worker makes no request for this time, in seconds, the ledger frees its calls in flight.
+    """
+
+    slot: float = 0.25
+    min_calls: int = 10
+    burst_of_calls: float = 0.1
+    burst_of_amount: float = 1.0
+    tick: float = 0.02
+    max_wait: float = 0.25
+    rounding: float = 1e-9
+    silent: float = 10.0
+
+
+_TUNING = LedgerTuning()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,7 +152,7 @@ class _Window:
         self._limit = limit
         self._kept = period + LEASE_SECONDS
         #: Evenly spaced grants at this rate stay below the limit in every period.
-        self._rate = limit / (self._kept + _SLOT)
+        self._rate = limit / (self._kept + _TUNING.slot)
         self._burst = burst
         self._free = now
         self._granted: dict[int, float] = {}
@@ -157,7 +175,7 @@ class _Window:
         delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire;
         otherwise throughput would be lost while a large call waits.
         """
-        while self._granted and (next(iter(self._granted)) + 1) * _SLOT + self._kept <= now:
+        while self._granted and (next(iter(self._granted)) + 1) * _TUNING.slot + self._kept <= now:
             del self._granted[next(iter(self._granted))]
         used = sum(self._granted.values())
         room = self._limit - used
@@ -165,7 +183,7 @@ class _Window:
             room = min(room, self._limit - reserved - self._remainder(used, reserved))
         self._free = max(self._free, min(now - self._burst, credit_since))
         # An amount above the limit (possible with an even share, see JobLimits.share) needs an empty window.
-        is_empty = not reserved and used <= _NOTHING * self._limit
+        is_empty = not reserved and used <= _TUNING.rounding * self._limit
         if self._free > now or (room < least and not is_empty):
             return 0.0
         granted = min(wanted, max(least, min(room, (now - self._free) * self._rate / sharers)))
@@ -189,7 +207,7 @@ class _Window:
     def owe(self, amount: float, now: float) -> None:
         """Count an amount that is used now."""
         if amount:
-            slot = int(now / _SLOT)
+            slot = int(now / _TUNING.slot)
             self._granted[slot] = self._granted.get(slot, 0.0) + amount
             self._free += self.seconds(amount)
 
@@ -215,10 +233,10 @@ class Ledger:
         self._lock = threading.Lock()
         self._calls = self._amount = None
         if (rate := limits.calls_per_second) is not None:
-            period = max(60.0, _LEAST_CALLS / rate)
-            self._calls = _Window(rate * period, period, _BURST_OF_CALLS, now)
+            period = max(60.0, _TUNING.min_calls / rate)
+            self._calls = _Window(rate * period, period, _TUNING.burst_of_calls, now)
         if limits.amount_per_minute is not None:
-            self._amount = _Window(limits.amount_per_minute, 60.0, _BURST_OF_AMOUNT, now)
+            self._amount = _Window(limits.amount_per_minute, 60.0, _TUNING.burst_of_amount, now)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
         #: For each worker that waits for the budget: start of the wait, and estimate of the first call.
@@ -250,7 +268,7 @@ class Ledger:
                     self._waits[worker] = since, ask.first
             if self._places is not None:
                 self._held[worker], self._wanted[worker] = ask.held, ask.wanted
-                for other in [one for one in self._held if self._seen[one] < now - _SILENT]:
+                for other in [one for one in self._held if self._seen[one] < now - _TUNING.silent]:
                     self._forget(other)
 
     def lease(self, worker: Hashable, *, at_once: bool) -> Lease | None:
@@ -268,7 +286,7 @@ class Ledger:
             del self._asks[worker]
             if not lacking and self._places is not None and ask.wanted > places:
                 lacking = "max_in_flight_job"
-            return Lease(int(now / _SLOT), calls, amount, places, lacking)
+            return Lease(int(now / _TUNING.slot), calls, amount, places, lacking)
 
     def leave(self, worker: Hashable) -> None:
         """Free the calls in flight of a disconnected worker; the amounts of its lease count as used."""
@@ -302,7 +320,7 @@ class Ledger:
         if calls and self._calls is not None:
             calls = int(self._calls.grant(ask.calls, 1, sharers, now, whole=True))
             if not calls and self._amount is not None:
-                self._amount.give_back(int(now / _SLOT), amount)
+                self._amount.give_back(int(now / _TUNING.slot), amount)
         if calls:
             self._waits.pop(worker, None)
         lacking = "rate_limit" if calls < ask.calls else "budget" if amount < ask.amount else ""
@@ -326,23 +344,24 @@ class Ledger:
     def _fair(self, worker: Hashable) -> int:
         """Return the max-min fair share of a worker."""
         assert self._places is not None
-        left, workers = self._places, sorted(self._wanted, key=self._wanted.__getitem__)
-        for number, one in enumerate(workers):
-            share = min(self._wanted[one], left // (len(workers) - number))
-            if one == worker:
-                return share
-            left -= share
-        return 0
+        if worker not in self._wanted:
+            return 0
+        return min(self._wanted[worker], int(fair_shares(self._places, self._wanted, whole=True)[worker]))
 
 
 async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:
-    """Return the lease for a request; after a fraction of a second, the lease may be empty."""
+    """Request a lease, and return it like :func:`granted`."""
     ledger.ask(worker, ask)
+    return await granted(ledger, worker)
+
+
+async def granted(ledger: Ledger, worker: Hashable) -> Lease:
+    """Return the lease for a worker's request; after a fraction of a second, the lease may be empty."""
     clock = asyncio.get_running_loop().time
-    latest = clock() + _LONGEST
+    latest = clock() + _TUNING.max_wait
     while True:
         # Poll, because credit accrues with time, and because channels with other event loops share the ledger.
         lease = ledger.lease(worker, at_once=clock() >= latest)
         if lease is not None:
             return lease
-        await asyncio.sleep(min(_LONGEST, _TICK * max(1.0, ledger.waiting / 10)))
+        await asyncio.sleep(min(_TUNING.max_wait, _TUNING.tick * max(1.0, ledger.waiting / 10)))

@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import logging
+import queue
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -43,6 +44,10 @@ class BackgroundLoop:
         """Id of the loop's thread, as in ``sys._current_frames()``."""
         assert self._thread.ident is not None
         return self._thread.ident
+
+    def mailbox(self) -> queue.SimpleQueue[Any]:
+        """Return a queue in which another thread waits for messages from the loop."""
+        return queue.SimpleQueue()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the loop; must be called from another thread."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from spark_events.enrichment.engine.admission import Admission
 from spark_events.enrichment.engine.run import EngineRun
+from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Occupancy"]
 
@@ -14,16 +16,17 @@ class Occupancy:
     Args:
         run: the run, whose counters receive the times.
         admission: knows why attempts wait.
+        window: the calls in flight.
 
     Attributes:
         is_full: whether rows wait for room in the buffer; the caller's thread sets this attribute.
     """
 
-    def __init__(self, run: EngineRun, admission: Admission) -> None:
+    def __init__(self, run: EngineRun, admission: Admission, window: Window | SharedWindow) -> None:
         self.is_full = False
         self._run = run
         self._admission = admission
-        self._window = admission.window
+        self._window = window
         self._sampled = 0.0
 
     def start(self) -> None:
@@ -36,8 +39,8 @@ class Occupancy:
         passed, self._sampled = now - self._sampled, now
         counts = self._run.counts
         counts.windows[self._window.whole] += passed
-        if workers > counts.flying and self._admission.delay:
-            cause = self._admission.delay
+        if workers > counts.flying and self._admission.cause:
+            cause = self._admission.cause
         elif workers < self._window.size:
             cause = "buffer" if self.is_full else "upstream"
         elif self._window.is_instant:

@@ -20,15 +20,11 @@ from spark_events.enrichment.engine.feed import BLOCK, Feed, LowMark
 from spark_events.enrichment.engine.occupancy import Occupancy
 from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
+from spark_events.enrichment.engine.shared_window import SharedWindow
 
 __all__ = ["Pool"]
 
 _LOG = logging.getLogger(__name__)
-
-#: Number of rows after which a worker yields to the loop. Calls that return immediately would never yield.
-_TURN = 64
-#: Time that a partial group waits for more rows if no other call is running, in seconds.
-_LINGER_SECONDS = 0.05
 
 
 class Pool:
@@ -55,32 +51,37 @@ class Pool:
         self.run = run
         self.feed = feed
         self.admitted = 0
-        self.occupancy = Occupancy(run, attempts.admission)
+        destination = attempts.feedback.destination
+        self.occupancy = Occupancy(run, attempts.admission, destination.window)
         self._attempts = attempts
         self._settlement = settlement
         self._low = low
-        self._window = attempts.window
-        #: Number of workers that must end, because the window allows fewer workers.
-        self._surplus = 0
-        self._slots: set[Slot] = set()
+        self._window = destination.window
+        self._breaker = destination.breaker
+        self._places = attempts.places
+        #: Whether more calls are in flight than a smaller window allows.
+        self._shrinks = False
         self._uncancellable: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._more: asyncio.Handle | None = None
         shortest = min(run.timeout, run.total)
         self._sweeper = Sweeper(
-            self._slots, None if shortest == math.inf else shortest, self._abandon, self._beat, run.clock
+            self._places.slots, None if shortest == math.inf else shortest, self._abandon, self._beat, run.clock
         )
         run.on_resize(self._resized)
-        if attempts.breaker is not None:
-            attempts.breaker.add(self._down)
+        if isinstance(self._window, SharedWindow):
+            self._window.on_change(self._reshared)
+        self._places.on_free(self._employ)
+        if self._breaker is not None:
+            self._breaker.add(self._down)
 
     def start(self) -> None:
         """Start watching deadlines."""
         self._sweeper.start()
         self.occupancy.start()
         self._window.begin(self.run.clock())
-        if self._attempts.breaker is not None and self._attempts.breaker.down:
-            self._down(self._attempts.breaker.down)
+        if self._breaker is not None and self._breaker.down:
+            self._down(self._breaker.down)
 
     def admit(self, batch: RowBatch) -> None:
         """Admit a batch and start workers for it."""
@@ -90,20 +91,7 @@ class Pool:
         sharing = self._settlement.sharing
         if sharing is not None:
             indices = sharing.admit(batch, indices)
-            if sharing.shared is not None:
-                sharing.shared.look_up(batch, indices, self._looked_up)
-                return
         self._call(batch, indices)
-
-    def _looked_up(self, batch: RowBatch, found: dict[int, Any], indices: list[int]) -> None:
-        """Store the answers that a shared cache has found, and make calls for the other rows."""
-        sharing = self._settlement.sharing
-        assert sharing is not None
-        self.run.counts.cached += len(found)
-        for index, answer in found.items():
-            sharing.settle(batch, index, answer, is_new=False)
-        if not self.run.stopping:
-            self._call(batch, indices)
 
     def _call(self, batch: RowBatch, indices: list[int]) -> None:
         self.admitted += len(batch.rows)
@@ -121,7 +109,7 @@ class Pool:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
         self.run.refusal = failure
         now = self.run.clock()
-        for slot in list(self._slots):
+        for slot in list(self._places.slots):
             slot.cancel("down", now)
 
     def _down(self, why: str) -> None:
@@ -130,24 +118,21 @@ class Pool:
 
     async def stop(self) -> None:
         """Start no new call, cancel the calls in flight, and wait for a bounded time until they end."""
-        is_over, self.run.stopping = not self.run.stopping, True
-        sharing = self._settlement.sharing
-        if sharing is not None and sharing.shared is not None:
-            await sharing.shared.close(flush=is_over)
-        self.occupancy.sample(len(self._slots))
+        self.run.stopping = True
+        self.occupancy.sample(self._places.taken)
         self._sweeper.stop()
-        if self._attempts.breaker is not None:
-            self._attempts.breaker.remove(self._down)
+        if self._breaker is not None:
+            self._breaker.remove(self._down)
         if self._linger is not None:
             self._linger.cancel()
-        slots = {slot.task: slot for slot in self._slots if slot.task is not None}
+        slots = {slot.task: slot for slot in self._places.slots if slot.task is not None}
         for task in slots:
             task.cancel()
         if slots:
             _, left = await asyncio.wait(slots, timeout=GRACE_SECONDS)
             if left:
                 for task in left:
-                    self._attempts.admission.leave(slots[task])
+                    self._attempts.abandon(slots[task])
                 self.run.counts.abandoned += len(left)
                 _LOG.warning(
                     "%s: %d calls did not end after cancellation; the task ends without them", self.run.name, len(left)
@@ -156,14 +141,12 @@ class Pool:
 
     def _beat(self) -> None:
         self.run.signals.beat()
-        self._attempts.admission.note_answers()
-        self.occupancy.sample(len(self._slots))
-        window, share = self._window, self._attempts.admission.share
-        window.is_idle |= len(self._slots) < window.size or not self._attempts.admission.gate.is_open
+        self._attempts.feedback.note_answers()
+        self.occupancy.sample(self._places.taken)
+        window, share = self._window, self.run.inputs.share
+        window.is_idle |= self._places.taken < window.size or not self._attempts.feedback.destination.gate.is_open
         try:
-            if window.beat(
-                self.run.clock(), self.run.counts.flying if share is None or not share.lacking else math.inf
-            ):
+            if window.beat(self.run.clock(), self.run.counts.flying if share is None or not share.cause else math.inf):
                 self._resized()
         except Exception as error:
             # Otherwise the error would end the heartbeat, and with it all timeouts.
@@ -173,40 +156,52 @@ class Pool:
         """Start or end workers after a change of the window, and begin its next round."""
         if self.run.stopping:
             return
-        self._surplus = max(0, len(self._slots) - self._window.size)
-        self._window.begin(math.inf if self._surplus else self.run.clock())
+        self._attempts.feedback.note_answers()
+        self._places.update()
+        self._shrinks = self._places.taken > self._window.size
+        self._window.begin(math.inf if self._shrinks else self.run.clock())
         self._employ()
+
+    def _reshared(self) -> None:
+        """Use another share of the window of the job."""
+        self._resized()
+        if not self.run.stopping:
+            # No call may end for a long time, and `waiting` omits the rest of an opened block.
+            self._employ(self.feed.waiting + BLOCK)
 
     def _left(self) -> None:
         """Replace a worker that has ended, if the window allows."""
         if self.run.stopping:
             return
-        if self._surplus:
-            self._surplus = max(0, len(self._slots) - self._window.size)
-            if not self._surplus:
-                self._window.begin(self.run.clock())
+        self._places.update()
+        if self._shrinks and self._places.taken <= self._window.size:
+            self._shrinks = False
+            self._window.begin(self.run.clock())
         self._employ()
 
     def _employ(self, least: int = 0) -> None:
         """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
         loop = asyncio.get_running_loop()
-        wanted = min(self._window.size - len(self._slots), max(least, self.feed.waiting))
+        places = self._places
+        wanted = min(places.free, max(least, self.feed.waiting))
         # If calls return immediately, a few workers make all calls, so start the workers in groups.
         for _ in range(min(wanted, BLOCK)):
             slot = Slot()
-            self._slots.add(slot)
+            places.slots.add(slot)
             # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
             # other calls.
-            slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
+            slot.task = worker = PoolWorker(
+                self._serve(slot, len(places.slots) % self.run.inputs.tuning.pool.turn_rows), loop=loop
+            )
             worker.slot = slot
             worker.add_done_callback(self._ended)
         if wanted > BLOCK:
             if self._more is None:
                 self._more = loop.call_soon(self._employ_more)
-        elif len(self._slots) < self._window.size:
+        elif places.free > 0:
             self._window.is_idle = True
-        if self.feed.held and not self._slots and self._linger is None:
-            self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
+        if self.feed.held and not places.slots and self._linger is None:
+            self._linger = loop.call_later(self.run.inputs.tuning.pool.linger_seconds, self._lingered)
 
     def _employ_more(self) -> None:
         self._more = None
@@ -219,31 +214,33 @@ class Pool:
         assert isinstance(worker, PoolWorker)
         slot = worker.slot
         slot.task = None  # breaks a reference cycle
-        if slot in self._slots:
-            self._slots.discard(slot)
+        if slot in self._places.slots:
+            self._places.slots.discard(slot)
             self._left()
 
     def _lingered(self) -> None:
         self._linger = None
-        if not self._slots:
+        if not self._places.slots:
             self.flush()
 
     async def _serve(self, slot: Slot, turn: int) -> None:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
         # handles calls whose first attempt fails.
-        run, attempts, feed = self.run, self._attempts, self.feed
+        run, attempts, feed, places = self.run, self._attempts, self.feed, self._places
         plan, counts, clock = run.plan, run.counts, run.clock
         # Fast path: the most common kind of function, with the row as its only argument, is called directly.
         fn = plan.fn if run.is_direct else None
         # Fast path: if rows stay in order and share no calls, their results are stored directly, usually without a
         # function call.
         plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
-        invoke, accept, breaker, admission = attempts.invoke, attempts.accept, attempts.breaker, attempts.admission
-        limited, first = admission.rate is not None or admission.share is not None, min(run.timeout, run.total)
-        take, timed, window = feed.take, counts.durations.append, self._window
-        latencies, gate, allowed, quota = window.latencies, admission.gate, admission.allowed, admission.quota
-        measured = False
-        now = clock()
+        invoke, accept, breaker, window = attempts.invoke, attempts.accept, self._breaker, self._window
+        # Fast path: without a loop over the limiters. The user's limits always delay attempts; the others may change.
+        limited = run.inputs.rate is not None or run.inputs.share is not None
+        destination = attempts.feedback.destination
+        gate, allowed, quota = destination.gate, destination.allowed, destination.quota
+        take, timed, first = feed.take, counts.durations.append, min(run.timeout, run.total)
+        latencies, permits, turn_rows = window.latencies, slot.permits, run.inputs.tuning.pool.turn_rows
+        measured, now = False, clock()
         try:
             while not run.stopping:
                 taken = take()
@@ -253,7 +250,7 @@ class Pool:
                 batch, index, call, row = taken
                 slot.batch, slot.index, slot.made = batch, index, call
                 answer: Any = run.refusal
-                if answer is None and (limited or not gate.is_open or allowed.limits or quota.limits):
+                if answer is None and (limited or gate.limits or allowed.limits or quota.limits):
                     answer = await attempts.begin(slot)
                     now = clock()
                 elif answer is None:
@@ -268,8 +265,9 @@ class Pool:
                         counts.peak = flying
                     try:
                         answer = await (fn(row) if fn is not None else invoke(call or slot.call(row)))
-                        if slot.grant is not None:
-                            admission.spend(slot, answer)
+                        if permits:
+                            for permit in permits.values():
+                                permit.spend(answer)
                         if slot.cancelled and slot.why is None:
                             await attempts.heed(slot)
                         if accept is not None and slot.why is None:
@@ -290,7 +288,7 @@ class Pool:
                                 latencies.append(now - attempted)
                                 if len(latencies) >= window.need and window.turn():
                                     self._resized()
-                            if slot.passed or (breaker is not None and breaker.failures):
+                            if permits or (breaker is not None and breaker.failures):
                                 attempts.answered(slot)
                 if answer is ABANDONED:
                     return
@@ -303,10 +301,10 @@ class Pool:
                 else:
                     batch.settle(index, answer)
                     measured = plan.ordered
-                if self._surplus and run.refusal is None:
+                if places.surplus and run.refusal is None:
                     break
                 turn += 1
-                if turn == _TURN:
+                if turn == turn_rows:
                     turn = 0
                     counts.fold()
                     await asyncio.sleep(0)
@@ -317,7 +315,7 @@ class Pool:
         finally:
             if not slot.abandoned:
                 self._attempts.admission.leave(slot)
-                self._slots.discard(slot)
+                self._places.slots.discard(slot)
                 self._left()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
@@ -337,13 +335,13 @@ class Pool:
         """
         call = slot.call()
         slot.abandoned = True
-        self._slots.discard(slot)
+        self._places.slots.discard(slot)
         counts = self.run.counts
         counts.abandoned += 1
         counts.timeouts += slot.why == "timeout"
         counts.unreachable += 1
         counts.end(self.run.clock() - slot.attempted)
-        self._attempts.admission.leave(slot)
+        self._attempts.abandon(slot)
         if slot.task is not None:
             self._uncancellable.add(slot.task)
             slot.task.add_done_callback(self._uncancellable.discard)

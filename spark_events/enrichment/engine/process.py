@@ -9,21 +9,20 @@ import gc
 import logging
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.failure import type_of
+from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.ledger import Ledger
-from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.quota import ReportedQuota
+from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.engine.resources import Resources
-from spark_events.enrichment.engine.shared_cache import Pause
-from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.engine.window import Window
@@ -62,24 +61,30 @@ class Process:
 
     Only the loop's thread uses the attributes other than ``background`` and ``watch``.
 
-    Attributes:
-        directory: the local directory of this executor, for shared windows; None: this process has its own windows.
+    Args:
+        background: the event loop; None: a new loop in its own thread.
+        watch: detects calls that block the loop; None: a new watch.
+        clock: monotonic time in seconds, the same as the loop's.
     """
 
-    def __init__(self) -> None:
-        self.directory: Path | None = None
-        self.background = BackgroundLoop()
-        self.watch = Watch(self.background)
+    def __init__(
+        self,
+        background: BackgroundLoop | None = None,
+        watch: Watch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.background = background or BackgroundLoop()
+        self.watch = watch or Watch(self.background)
+        self.clock = clock
         self.resources = Resources()
         self.caches: LruCache[AnswerCache] = LruCache()
-        self.windows: LruCache[Window | SharedWindow] = LruCache()
+        self.windows: LruCache[Window] = LruCache()
         self.allowed: LruCache[AllowedRate] = LruCache()
         self.quotas: LruCache[ReportedQuota] = LruCache()
         self.gates: LruCache[Gate] = LruCache()
         self.breakers: LruCache[DestinationBreaker] = LruCache()
         self.rates: LruCache[RateLimit] = LruCache()
         self.ledgers: LruCache[Ledger] = LruCache()
-        self.store_pauses: LruCache[Pause] = LruCache()
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""Remaining calls that a destination reports in the headers of its answers.
+"""Admission of attempts up to the remaining calls that a destination reports in the headers of its answers.
 
-A report might not include the other attempts in flight, so the quota subtracts them. Answers arrive in any order: a
-report of an earlier attempt that contains more remaining calls is out of date, and ignored.
+The calls are counted by a :class:`.RemainingCalls` of this process. If the process shares the state of a job, the
+driver counts, and leases calls to the process (:class:`.LeasedCalls`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from spark_events.enrichment.engine.limits import WaitingAttempts
-from spark_events.enrichment.engine.rate_headers import ReportedLimit, reported_limits
-from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
+from spark_events.enrichment.engine.leased_calls import LeasedCalls
+from spark_events.enrichment.engine.limiter import Attempt, Permit
+from spark_events.enrichment.engine.rate_headers import reported_limits
+from spark_events.enrichment.engine.remaining_calls import RemainingCalls, lowest_limit
+from spark_events.enrichment.engine.waiting import WaitingAttempts
 
 __all__ = ["ReportedQuota"]
 
@@ -22,67 +24,74 @@ _LONGER = 1.0
 
 
 class ReportedQuota:
-    """Admission of attempts up to the number of remaining calls; used by the loop's thread only.
+    """Limiter of attempts by the reported limit; used by the loop's thread only.
 
-    Other processes may use the same limit. Therefore the quota admits this process's share of the remaining calls: its
-    share of the calls that were used before the last reset. After a reset, until the next report, the attempts in
-    flight have a bound: the number of attempts that the destination had accepted before the reset or, if larger, this
-    process's share of the largest report. The bound grows with each ended attempt, as in TCP's slow start, because some
-    services report a limit only with rejections.
+    Args:
+        clock: monotonic time in seconds.
+        wall: seconds since 1970.
+        leased: the calls that the driver leases; None: this process counts on its own.
 
     Attributes:
-        limits: whether a limit is known; attempts must then call :meth:`reserve`.
-        loop: the loop that uses this object.
+        loop: the loop that uses this object; None before the first attempt.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.limits = False
-        self.loop = asyncio.get_running_loop()
+    is_timed = False
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        leased: LeasedCalls | None = None,
+    ) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
         self._wall = wall
-        self._begun = self._reserved = 0
-        self._in_flight: set[int] = set()
-        #: The number of the latest attempt that has reported, and the number of remaining calls.
-        self._reported, self._left = 0, math.inf
-        #: The time of the next reset; infinite if unknown.
-        self._reset_at = math.inf
-        self._name = ""
-        self._counts_calls = True
-        #: The largest and the smallest reported number of remaining calls since the last reset.
-        self._high, self._low = 0.0, math.inf
-        #: Attempts since the last reset that the destination has not rejected.
-        self._accepted = 0
-        #: Reports since the last reset, except those of rejected attempts. Reports of attempts that began before the
-        #: reset count too, because the reported numbers include these attempts.
-        self._reports = 0
-        self._share = 1.0
+        self._calls: RemainingCalls | LeasedCalls = leased or RemainingCalls(clock)
+        if leased is not None:
+            leased.on_lease(self._wake)
+        self._reserved = 0
         self._waiting: WaitingAttempts[bool] = WaitingAttempts()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def delays(self) -> bool:
-        """Whether attempts wait."""
-        return bool(self._waiting)
+    def min_wait(self) -> float:
+        """Seconds of waiting from which this limiter limits the calls; a lease needs a round trip to the driver."""
+        return 0.02 if isinstance(self._calls, LeasedCalls) else 0.001
 
     @property
-    def pause_until(self) -> float:
+    def limits(self) -> bool:
+        """Whether a limit is known; attempts must then :meth:`reserve`."""
+        return self._calls.limits
+
+    @property
+    def cause(self) -> str:
+        """The reason for which attempts wait."""
+        return "service" if self._waiting else ""
+
+    @property
+    def until(self) -> float:
         """Time of ``clock`` until which no call remains; 0 if calls remain."""
-        return self._reset_at if self._left < 1 else 0.0
+        return self._calls.until
+
+    def go_alone(self) -> None:
+        """Count in this process, because the driver is unreachable."""
+        self._calls = RemainingCalls(self._clock, self._calls.begun)
+        self._wake()
 
     def begin(self) -> int:
         """Count the start of an attempt, and return its number."""
-        self._begun += 1
-        self._accepted += 1
-        self._in_flight.add(self._begun)
-        return self._begun
+        self.loop = asyncio.get_running_loop()
+        return self._calls.begin()
 
     def end(self, number: int) -> None:
         """Record that an attempt has ended, or is abandoned; may be called again for the same attempt."""
-        if number in self._in_flight:
-            self._in_flight.remove(number)
-            self._left += self._reset_at == math.inf
-            if self.delays:
-                self._wake()
+        if self._calls.end(number) and self._waiting:
+            self._wake()
+
+    def beat(self) -> None:
+        """Report to the driver; called several times per second."""
+        if isinstance(self._calls, LeasedCalls):
+            self._calls.beat(self._reserved + len(self._waiting))
 
     def report(self, number: int, headers: Mapping[str, str]) -> None:
         """Process the headers of an answer.
@@ -91,41 +100,30 @@ class ReportedQuota:
             number: the number of the attempt, from :meth:`begin`.
             headers: the headers by lower-case name.
         """
-        limits = [limit for kind in reported_limits(headers, self._wall) for limit in kind]
-        lowest = min(limits, key=lambda limit: (_calls_left(limit), -limit.seconds), default=None)
-        if lowest is None or (left := _calls_left(lowest)) == math.inf:
+        lowest = lowest_limit(limit for kind in reported_limits(headers, self._wall) for limit in kind)
+        if lowest is None:
             return
-        if self._clock() >= self._reset_at:
-            self._reset()
-        if lowest.name != self._name:
-            self._name, self._counts_calls = lowest.name, lowest.counts_calls
-            self._high, self._low, self._reports = 0.0, math.inf, 0
-        self._high = max(self._high, left)
-        self._reports += 1
-        if number < self._reported and left > self._left:
-            return
-        self._low = min(self._low, left)
-        pause = self.pause_until
-        self._reported, self._left, self.limits = max(self._reported, number), left, True
-        self._reset_at = self._clock() + min(max(0.0, lowest.seconds), LONGEST_PAUSE)
-        if self.pause_until > pause + _LONGER:
+        pause = self.until
+        self._calls.report(number, lowest)
+        if self.until > pause + _LONGER:
             while (waiting := self._waiting.pop()) is not None:
                 waiting.set_result(False)
         self._wake()
 
     def rejected(self) -> bool:
         """Return whether a rejection is due to this limit, because no call remains; if so, count the rejection."""
-        is_exhausted = self.pause_until > self._clock()
-        self._accepted -= is_exhausted
-        self._reports -= is_exhausted
-        return is_exhausted
+        return self._calls.rejected()
 
     def reserve(self) -> bool:
         """Reserve an attempt for the caller if one may start now; attempts that wait start first."""
-        if self.delays or self._room() < 1:
+        if self._waiting or self._calls.room(self._reserved, 1) < 1:
             return False
         self._reserved += 1
         return True
+
+    async def enter(self, attempt: Attempt) -> Permit:
+        """Wait until an attempt is reserved, or until the pause has become longer; the permit is then invalid."""
+        return _Reservation(self, self.reserve() or await self.wait(again=attempt.overtakes))
 
     async def wait(self, *, again: bool) -> bool:
         """Wait until an attempt is reserved for the caller; retries have priority over first attempts.
@@ -148,42 +146,37 @@ class ReportedQuota:
         if is_reserved:
             self.release()
 
-    def _room(self) -> float:
-        """Return the number of attempts that may start now."""
-        if self._clock() >= self._reset_at:
-            self._reset()
-        others = len(self._in_flight) + self._reserved
-        if self._reset_at == math.inf:
-            return self._left - others
-        # If nothing is in flight, no report would correct a share that is too small.
-        least = 1.0 if self._left >= 1 and not others else -math.inf
-        return max(least, self._left * self._share - others)
-
-    def _reset(self) -> None:
-        if self._high > self._low and self._reports > 0:
-            # The largest report already excludes its own call; add it.
-            self._share = min(1.0, self._reports / (self._high + 1 - self._low))
-        most = max(1, self._accepted, self._high * self._share)
-        self._left, self._reset_at = most if self._counts_calls else math.inf, math.inf
-        self._high, self._low, self._accepted, self._reports = 0.0, math.inf, 0, 0
-        self.limits = self._counts_calls
-
     def _wake(self) -> None:
-        while self._waiting and self._room() >= 1 and (waiting := self._waiting.pop()) is not None:
+        calls = self._calls
+        while self._waiting and calls.room(self._reserved, len(self._waiting)) >= 1:
+            if (waiting := self._waiting.pop()) is None:
+                break
             self._reserved += 1
             waiting.set_result(True)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._waiting and self._reset_at < math.inf:
-            self._timer = self.loop.call_later(max(0.001, self._reset_at - self._clock()), self._wake)
+        if self._waiting and calls.reset_at < math.inf:
+            later = max(0.001, calls.reset_at - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(later, self._wake)
 
 
-def _calls_left(limit: ReportedLimit) -> float:
-    """Return the number of remaining calls of a limit; infinite if unknown.
+class _Reservation(Permit):
+    """Reservation of one attempt."""
 
-    For a limit in another unit, such as tokens, the number is known only if it is 0.
-    """
-    if limit.left is None:
-        return math.inf
-    return limit.left if limit.counts_calls or limit.left <= 0 else math.inf
+    __slots__ = ("_is_reserved", "_quota")
+
+    def __init__(self, quota: ReportedQuota, is_reserved: bool) -> None:
+        self._quota = quota
+        self._is_reserved = is_reserved
+
+    @property
+    def is_valid(self) -> bool:
+        return self._is_reserved
+
+    def begin(self) -> None:
+        self._quota.redeem()
+
+    def give_back(self) -> None:
+        if self._is_reserved:
+            self._quota.release()

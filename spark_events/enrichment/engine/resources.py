@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from spark_events.enrichment.engine.attempts import back_off
+from spark_events.enrichment.engine.back_off import back_off
 from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
 from spark_events.enrichment.engine.frames import where_raised
 from spark_events.enrichment.engine.verdicts import verdict_on

@@ -6,12 +6,56 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from spark_events.enrichment.engine.bulk import Misfit
 from spark_events.enrichment.engine.failure import EndError, RowFailure
+from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.job_state import TaskState
+from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.statistics import EngineCounts
+from spark_events.enrichment.engine.tuning import EngineTuning
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
 
-__all__ = ["EngineRun", "Signals"]
+__all__ = ["Definition", "EngineRun", "RunInputs", "Signals"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Definition:
+    """Digests, computed on the driver, that identify reusable state of the worker process.
+
+    Unpickling creates a new function object in every task, so functions are compared by these digests.
+
+    Attributes:
+        calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
+            gate, of the reported quota, and of the rate limit with the rate: consecutive tasks of this process share
+            them. All tasks of the job share the window and the allowed rate; without the driver, consecutive tasks of
+            this process share them. The key of the window includes its smallest and largest size.
+        answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
+            types are needed because a request contains only values, and 1, 1.0 and true are equal.
+        resource: digest of the function that opens the resource; the key under which the open resource is stored.
+        batch: identity of this run of this micro-batch, different in a replay. It is the key of the circuit breaker, so
+            that later tasks of this process know that the destination is down.
+    """
+
+    calls: str
+    answers: str
+    resource: str
+    batch: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunInputs:
+    """What a task passes to its engine; :class:`.Engine` describes the fields."""
+
+    plan: Plan
+    definition: Definition
+    rate: float | None
+    misfit: Misfit | None
+    share: JobShare | None
+    shared: TaskState | None
+    began: float
+    tuning: EngineTuning
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,15 +76,18 @@ class Signals:
 
 
 class EngineRun:
-    """Options, counters and callbacks of one run, and whether it still makes calls; used by the loop's thread only.
+    """Inputs, counters and callbacks of one run, and whether it still makes calls; used by the loop's thread only.
 
     Args:
-        plan: the options of the enrichment.
+        inputs: what the task passes.
+        process: the worker process, whose state outlives the run.
         counts: the counters of the run.
+        hot: counts rows per key.
         signals: callbacks of the engine.
-        clock: monotonic time in seconds.
 
     Attributes:
+        plan: the options of the enrichment.
+        clock: monotonic time in seconds.
         name: the function's name, for messages.
         timeout: seconds for one attempt; infinite: no limit.
         total: seconds for a call; infinite: no limit.
@@ -49,11 +96,16 @@ class EngineRun:
         refusal: the reason why no further attempts are made; None while attempts are made.
     """
 
-    def __init__(self, plan: Plan, counts: EngineCounts, signals: Signals, clock: Callable[[], float]) -> None:
-        self.plan = plan
+    def __init__(
+        self, inputs: RunInputs, process: Process, counts: EngineCounts, hot: HotKeys, signals: Signals
+    ) -> None:
+        self.inputs = inputs
+        self.process = process
         self.counts = counts
+        self.hot = hot
         self.signals = signals
-        self.clock = clock
+        self.plan = plan = inputs.plan
+        self.clock = process.clock
         self.name = name_of(plan.fn)
         self.timeout = math.inf if plan.timeout is None else plan.timeout
         self.total = math.inf if plan.total_timeout is None else plan.total_timeout

@@ -10,7 +10,6 @@ from typing import Any
 from spark_events.enrichment.engine.buffer import size_of
 from spark_events.enrichment.engine.calls import RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.shared_cache import SharedCache
 from spark_events.enrichment.engine.statistics import EngineCounts
 
 __all__ = ["AnswerCache", "Sharing"]
@@ -81,9 +80,8 @@ class Sharing:
 
     Args:
         batch: answers and failures of this batch; None: equal requests share only calls in flight.
-        cache: answers of this process; None: there is no cache, or the cache is shared between processes.
+        cache: answers of this process; None: there is no cache.
         counts: the counters of the run.
-        shared: the cache that processes share; None: there is none.
     """
 
     def __init__(
@@ -91,9 +89,7 @@ class Sharing:
         batch: AnswerCache | None,
         cache: AnswerCache | None,
         counts: EngineCounts,
-        shared: SharedCache | None = None,
     ) -> None:
-        self.shared = shared
         self._batch = batch
         self._cache = cache
         self._counts = counts
@@ -124,7 +120,7 @@ class Sharing:
                 needed.append(index)
         return needed
 
-    def settle(self, batch: RowBatch, index: int, answer: Any, *, is_new: bool = True) -> None:
+    def settle(self, batch: RowBatch, index: int, answer: Any) -> None:
         """Store the answer of a call for its row and for all rows that wait for the same request."""
         requests = batch.chunk.requests
         assert requests is not None
@@ -134,8 +130,6 @@ class Sharing:
             self._batch.put(request, answer)
         if self._cache is not None and not failed:
             self._cache.put(request, answer)
-        if self.shared is not None and not failed and is_new:
-            self.shared.put(request, answer)
         batch.settle(index, answer)
         for other, follower in self._followers.pop(request, ()):
             self._answer(other, follower, answer)

@@ -18,7 +18,7 @@ from typing import Any
 
 from spark_events.enrichment.engine.failure import RowFailure
 
-__all__ = ["EngineCounts", "buckets", "counted", "merged", "middle", "quantile", "summary"]
+__all__ = ["EngineCounts", "buckets", "counted", "merged", "middle", "progress", "quantile", "summary"]
 
 
 _FIRST = 3 if sys.byteorder == "little" else 0
@@ -55,6 +55,8 @@ _MOST_DURATIONS = 1024
 class EngineCounts:
     """Counters that only the loop's thread writes; the pool updates some of them directly, for speed.
 
+    It has many attributes, because each number that the statistics show is one.
+
     Attributes:
         rows: admitted rows.
         retries: attempts after the first attempt of a call.
@@ -64,7 +66,6 @@ class EngineCounts:
         gate_closed: how often a Retry-After closed the gate.
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
-        cache_errors: failed accesses to the cache's store.
         known: rows whose answer an earlier run has stored.
         durations: seconds of the latest attempts, not yet in buckets.
         begun: started attempts; never decreases, so any thread may read it.
@@ -88,7 +89,7 @@ class EngineCounts:
     def __init__(self) -> None:
         self.rows = self.retries = 0
         self.timeouts = self.throttled = self.gate_closed = 0
-        self.coalesced = self.cached = self.cache_errors = self.known = 0
+        self.coalesced = self.cached = self.known = 0
         self.durations: list[float] = []
         self._latency: Counter[int] = Counter()
         self._folding = threading.Lock()
@@ -149,7 +150,7 @@ class EngineCounts:
 
 #: Counters that :class:`EngineCounts` has under the same name.
 _SAME_SUMS = (
-    "rows", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached", "cache_errors", "known",
+    "rows", "retries", "timeouts", "throttled", "gate_closed", "coalesced", "cached", "known",
     "swallowed", "abandoned", "usage",
 )  # fmt: skip
 _SAME_TALLIES = ("failures", "kinds", "blocked", "hints", "windows", "limited")
@@ -177,6 +178,18 @@ def counted(counts: EngineCounts, hot: Sequence[tuple[Hashable, int]]) -> dict[s
         "peak_in_flight": counts.peak,
         "latency": counts.latency(),
         "hot_keys": {repr(key): rows for key, rows in hot},
+    }
+
+
+def progress(counts: EngineCounts) -> dict[str, Any]:
+    """Return the counters that show the progress of a run."""
+    return {
+        "attempts": counts.begun,
+        "retries": counts.retries,
+        "throttled": counts.throttled,
+        "failures": sum(counts.kinds.copy().values()),
+        "in_flight": counts.flying,
+        "limited": dict(counts.limited),
     }
 
 

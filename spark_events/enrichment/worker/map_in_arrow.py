@@ -7,10 +7,9 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_events.enrichment.worker.driver_channel import TaskAttempt
+from spark_events.enrichment.worker.channel_client import TaskAttempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +52,7 @@ class Mapper:
 
         # Call this function after the imports and before this task creates objects, because it excludes all existing
         # objects from garbage collection.
-        current_process().directory = _directory()
+        current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
         attempt, scope = _place()
@@ -68,12 +67,6 @@ class Mapper:
         finally:
             if not again:
                 close_unused()
-
-
-def _directory() -> Path | None:
-    """Return a directory of this executor, which Spark deletes when the executor ends; None outside Spark."""
-    directories = os.environ.get("SPARK_LOCAL_DIRS")
-    return Path(directories.split(",")[0]) if directories else None
 
 
 def _plan(pickled: bytes) -> Plan:

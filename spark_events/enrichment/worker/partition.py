@@ -14,12 +14,12 @@ from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.job_state import TaskState
 from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.hints import hints
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.answers import MOST_BYTES, AnswerWriter
-from spark_events.enrichment.worker.cached_answers import AnswerCodec
 from spark_events.enrichment.worker.report import (
     COLUMN,
     FAILURE_TYPE,
@@ -34,7 +34,7 @@ from spark_events.enrichment.worker.values import hashable, identities_of
 from spark_events.errors import EnrichmentError
 
 if TYPE_CHECKING:
-    from spark_events.enrichment.worker.driver_channel import TaskAttempt
+    from spark_events.enrichment.worker.channel_client import TaskAttempt
     from spark_events.enrichment.worker.replay import Recording
     from spark_events.enrichment.worker.task import Task
 
@@ -76,11 +76,18 @@ class Partition:
         self._scope = f"{scope if task.scope is None else task.scope}\x1e{task.name}"
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema(), most_bytes)
-        codec = functools.partial(AnswerCodec, task.output_schema(), self._writer.misfit)
         self._share = None if task.job is None else JobShare(task.job, plan.budget)
+        is_fixed = plan.window.min == plan.window.max
+        self._shared = None if task.channel is None else TaskState(None if is_fixed else plan.task_window)
         self._calls = definition.calls
         self._engine = Engine(
-            plan, definition, task.rate, self._writer.misfit, share=self._share, began=began, codec=codec
+            plan,
+            definition,
+            task.rate,
+            self._writer.misfit,
+            share=self._share,
+            shared=self._shared,
+            began=began,
         )
         self._report = PartitionReport(attempt.partition, stage=attempt.stage)
         self._recording: Recording | None = None
@@ -94,7 +101,13 @@ class Partition:
             process, share = current_process(), self._share
             if self._task.channel is not None:
                 listening = self._task.channel.listening(
-                    process.background, self._attempt, self._engine.cancel, share, self._share_evenly
+                    process.background,
+                    self._attempt,
+                    self._engine.cancel,
+                    share,
+                    self._share_evenly,
+                    self._progress,
+                    self._shared,
                 )
                 stack.enter_context(listening)
             elif share is not None:
@@ -112,16 +125,22 @@ class Partition:
         if held is not None:
             yield self._with_report(held) if self._task.settles else held
 
+    def _progress(self) -> dict[str, Any]:
+        """Return what the driver adds up while the task runs."""
+        return {"rows": self._report.rows + self._engine.unreturned, **self._engine.progress()}
+
     async def _share_evenly(self, why: str) -> None:
-        """Lease an even share of the job's limits from a ledger in this process, because the driver leases none."""
-        job, tasks = self._task.job, self._task.tasks
-        assert job is not None
-        assert self._share is not None
+        """Use an even share of the job's limits, because the driver leases none."""
+        job, tasks = self._task.job, self._plan.tasks
         if why:
             self._engine.hint(
                 f"a task {why}; it uses 1/{tasks} of the job's limits, as if {tasks} tasks run at a time: let "
                 "executors connect to the driver, or give Limits.concurrent_tasks"
             )
+        if self._shared is not None:
+            self._shared.go_alone()
+        if job is None or self._share is None:
+            return
         limits = job.share(tasks)
         ledger = current_process().ledgers.get((self._calls, limits), lambda: Ledger(limits))
         try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from spark_events.enrichment.engine.ledger import JobLimits
-    from spark_events.enrichment.worker.driver_channel import ChannelAddress
+    from spark_events.enrichment.worker.channel_client import ChannelAddress
     from spark_events.enrichment.worker.replay import ReplayStore
 
 
@@ -32,8 +32,8 @@ class Task:
             ``fail``, the first failure fails the task.
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
         rate: attempts per second of one task, if there is no channel and the job has no other limit.
-        job: limits of the job, leased by the driver, or divided by ``tasks`` if there is no channel; None: no limits.
-        tasks: number of tasks that share the limits if there is no channel.
+        job: limits of the job, leased by the driver, or divided by ``Plan.tasks`` if there is no channel; None: no
+            limits.
         replay: the store of the answers until the batch is committed.
         channel: the address of the driver channel.
         names: the original column names if the batches have substitute names; otherwise empty.
@@ -49,7 +49,6 @@ class Task:
     failure_column: str = ""
     rate: float | None = None
     job: JobLimits | None = None
-    tasks: int = 1
     replay: ReplayStore | None = None
     channel: ChannelAddress | None = None
     names: tuple[str, ...] = ()

@@ -126,7 +126,7 @@ DATABASES = (
     ),
     Library("org.postgresql", messages=(*_POSTGRES_MESSAGES, (r"(?i)connection|I/O error|timed out", DOWN))),
     Library(
-        "pymysql MySQLdb mysql aiomysql asyncmy mariadb",
+        "pymysql MySQLdb _mysql_exceptions mysql aiomysql asyncmy mariadb",
         types={"InterfaceError": DOWN, "IntegrityError DataError": DATA},
         codes=_MYSQL_CODES,
         code_of=lambda error: getattr(error, "errno", None) or next(iter(error.args), None),

@@ -64,8 +64,11 @@ PLATFORM = (
             " StopAsyncIteration FloatingPointError PicklingError": MISTAKE,
         },
         # If a name has several addresses, asyncio joins their connection errors in one OSError without an errno.
-        messages=((r"^Multiple exceptions: \[Errno", DOWN),),
-        coded="OSError IOError EnvironmentError",
+        messages=(
+            (r"^Multiple exceptions: \[Errno", DOWN),
+            (r"^(?:CUDA|HIP) (?:error: )?out of memory", PYTHON_MEMORY),
+        ),
+        coded="OSError IOError EnvironmentError RuntimeError",
     ),
     Library("socket", types={"gaierror herror": DOWN, "timeout": SILENT, "error": DOWN}),
     Library(
@@ -103,7 +106,20 @@ PLATFORM = (
     ),
     Library("pydantic pydantic_core jsonschema marshmallow cerberus", types={"ValidationError": DATA}),
     Library("torch cupy", types={"OutOfMemoryError": PYTHON_MEMORY}),
+    Library("numba", messages=((r"CUDA_ERROR_OUT_OF_MEMORY", PYTHON_MEMORY),)),
+    Library("tensorflow", types={"ResourceExhaustedError": PYTHON_MEMORY}),
+    Library("jaxlib jax", messages=((r"^RESOURCE_EXHAUSTED: Out of memory", PYTHON_MEMORY),)),
     Library("avro fastavro", types={"SchemaResolutionException": SCHEMA, "SchemaParseException": SCHEMA}),
+    Library(
+        "deltalake",
+        types={
+            "CommitFailedError": AGAIN,
+            "TableNotFoundError": MISSING,
+            "SchemaMismatchError": SCHEMA,
+        },
+        messages=((r"Schema error:", SCHEMA),),
+        coded="DeltaError",
+    ),
     Library(
         "delta",
         types={
@@ -172,8 +188,7 @@ PLATFORM = (
         types={
             "ClassNotFoundException NoClassDefFoundError NoSuchMethodError NoSuchFieldError AbstractMethodError"
             " UnsupportedClassVersionError UnsatisfiedLinkError IncompatibleClassChangeError NoSuchMethodException"
-            " BootstrapMethodError VerifyError": LIBRARY,
-            "IllegalAccessError": SETUP,
+            " BootstrapMethodError VerifyError IllegalAccessError": LIBRARY,
             "NumberFormatException ArithmeticException": DATA,
             "OutOfMemoryError": MEMORY,
             "SecurityException": DENIED,
@@ -184,7 +199,8 @@ PLATFORM = (
         "java.lang.RuntimeException",
         messages=((r"Executor is not registered \(appId|Failed to open file: \S*shuffle_\d", FETCH),),
     ),
-    Library("java.lang.reflect", types={"InaccessibleObjectException": SETUP}),
+    # Java's version, or its --add-opens, does not fit to the class that is opened.
+    Library("java.lang.reflect", types={"InaccessibleObjectException": LIBRARY}),
     Library(
         "java.io",
         types={
@@ -274,6 +290,8 @@ PLATFORM = (
             " SchemaParseException": SCHEMA,
             "InvalidRecordException": SCHEMA,
         },
+        messages=((r"Invalid sync!|Not an Avro data file|Not a data file", DATA),),
+        coded="AvroRuntimeException",
     ),
     Library(
         "org.xerial.snappy com.github.luben net.jpountz com.univocity",

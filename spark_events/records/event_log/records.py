@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from spark_events.records.event_log import shapes
+from spark_events.records.event_log.clock import LogClock
 from spark_events.records.event_log.exclusions import exclusion_handlers
-from spark_events.records.event_log.failures import Failures, beginning, cut
-from spark_events.records.event_log.progress import reported
+from spark_events.records.event_log.handlers import Handler, LogRecord, decoding
+from spark_events.records.event_log.logged_failures import Failures, beginning, cut
+from spark_events.records.event_log.logged_sql import SQL_END, SQL_START, SqlLines
+from spark_events.records.event_log.logged_statements import StatementLines
+from spark_events.records.event_log.logged_writes import ACCUMULATOR_UPDATES, ADAPTIVE_UPDATE
+from spark_events.records.event_log.memory_peaks import DRIVER
+from spark_events.records.event_log.query_handlers import query_handlers
 from spark_events.records.event_log.redaction import Redaction
-from spark_events.records.event_log.sql import SQL_END, SQL_START, SqlLines
-from spark_events.records.event_log.statements import CONNECT, THRIFT, StatementLines
+from spark_events.records.event_log.running_work import RunningWork
+from spark_events.records.event_log.statement_handlers import StatementHandlers
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
-from spark_events.records.event_log.totals import DRIVER, Totals
-from spark_events.records.event_log.work import RunningWork
-from spark_events.records.event_log.writes import ACCUMULATOR_UPDATES
-from spark_events.records.progress import iso_millis
+from spark_events.records.event_log.totals import Totals
 from spark_events.records.types import (
     LINKS,
     MOST_FAILURES,
@@ -29,24 +32,12 @@ from spark_events.records.types import (
     ExecutorRemoved,
     JobEnd,
     JobStart,
-    QueryIdle,
-    QueryProgress,
-    QueryStarted,
-    QueryTerminated,
-    Record,
     StageCompleted,
     StageSubmitted,
     StageTasks,
-    StageWaited,
 )
 
-#: Record of a log; only logs produce StageWaited.
-LogRecord: TypeAlias = Record | StageWaited
-Handler: TypeAlias = Callable[[bytes], Sequence[LogRecord]]
-Line = TypeVar("Line")
-
 _CORE = b"SparkListener"
-_STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
 #: Reasons of killed task attempts; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 #: Longest value of a setting in the record, in characters; the same as in the shim (``ApplicationRecords.java``).
@@ -65,7 +56,7 @@ class LogRecords:
     """
 
     def __init__(self, summary_interval: float = 0.0) -> None:
-        self._now = 0
+        self._clock = LogClock()
         # Fields of ApplicationStart that earlier lines contain.
         self._application: dict[str, Any] = {"spark_version": ""}
         self._most_failures = MOST_FAILURES
@@ -80,34 +71,26 @@ class LogRecords:
 
     def _all_handlers(self) -> dict[bytes, Handler]:
         return {
-            _CORE + b"LogStart": _handler(shapes.LogStartLine, self._log_start),
-            _CORE + b"EnvironmentUpdate": _handler(shapes.EnvironmentLine, self._environment),
-            _CORE + b"ApplicationStart": _handler(shapes.ApplicationStartLine, self._application_start),
-            _CORE + b"ApplicationEnd": _handler(shapes.ApplicationEndLine, self._application_end),
-            _CORE + b"JobStart": _handler(shapes.JobStartLine, self._job_start),
-            _CORE + b"JobEnd": _handler(shapes.JobEndLine, self._job_end),
-            _CORE + b"StageSubmitted": _handler(shapes.StageSubmittedLine, self._stage_submitted),
-            _CORE + b"StageCompleted": _handler(shapes.StageCompletedLine, self._stage_completed),
-            _CORE + b"TaskStart": _handler(shapes.TaskStartLine, self._task_start),
-            _CORE + b"TaskEnd": _handler(shapes.TaskEndLine, self._task_end),
-            _CORE + b"ExecutorAdded": _handler(shapes.ExecutorAddedLine, self._executor_added),
-            _CORE + b"ExecutorRemoved": _handler(shapes.ExecutorRemovedLine, self._executor_removed),
-            _CORE + b"StageExecutorMetrics": _handler(shapes.StageExecutorMetricsLine, self._stage_peaks),
-            **exclusion_handlers(self._at),
+            _CORE + b"LogStart": decoding(shapes.LogStartLine, self._log_start),
+            _CORE + b"EnvironmentUpdate": decoding(shapes.EnvironmentLine, self._environment),
+            _CORE + b"ApplicationStart": decoding(shapes.ApplicationStartLine, self._application_start),
+            _CORE + b"ApplicationEnd": decoding(shapes.ApplicationEndLine, self._application_end),
+            _CORE + b"JobStart": decoding(shapes.JobStartLine, self._job_start),
+            _CORE + b"JobEnd": decoding(shapes.JobEndLine, self._job_end),
+            _CORE + b"StageSubmitted": decoding(shapes.StageSubmittedLine, self._stage_submitted),
+            _CORE + b"StageCompleted": decoding(shapes.StageCompletedLine, self._stage_completed),
+            _CORE + b"TaskStart": decoding(shapes.TaskStartLine, self._task_start),
+            _CORE + b"TaskEnd": decoding(shapes.TaskEndLine, self._task_end),
+            _CORE + b"ExecutorAdded": decoding(shapes.ExecutorAddedLine, self._executor_added),
+            _CORE + b"ExecutorRemoved": decoding(shapes.ExecutorRemovedLine, self._executor_removed),
+            _CORE + b"StageExecutorMetrics": decoding(shapes.StageExecutorMetricsLine, self._stage_peaks),
+            **exclusion_handlers(self._clock.at),
             SQL_START: self._sql_start,
-            ACCUMULATOR_UPDATES: _handler(shapes.AccumulatorUpdatesLine, self._accumulators_updated),
-            SQL_END: _handler(shapes.SqlExecutionEndLine, self._sql_end),
-            THRIFT + b"Start": _handler(shapes.StatementStartLine, self._statement_started),
-            THRIFT + b"Timeout": _handler(shapes.StatementTimeoutLine, self._statement_timed_out),
-            THRIFT + b"Error": _handler(shapes.StatementErrorLine, self._statement_failed),
-            THRIFT + b"Closed": _handler(shapes.StatementClosedLine, self._statement_closed),
-            CONNECT + b"Started": _handler(shapes.OperationStartedLine, self._operation_started),
-            CONNECT + b"Failed": _handler(shapes.OperationFailedLine, self._operation_failed),
-            CONNECT + b"Closed": _handler(shapes.OperationClosedLine, self._operation_closed),
-            _STREAMING + b"QueryStartedEvent": _handler(shapes.QueryStartedLine, self._query_started),
-            _STREAMING + b"QueryProgressEvent": _handler(shapes.QueryProgressLine, self._query_progress),
-            _STREAMING + b"QueryIdleEvent": _handler(shapes.QueryIdleLine, self._query_idle),
-            _STREAMING + b"QueryTerminatedEvent": _handler(shapes.QueryTerminatedLine, self._query_terminated),
+            ADAPTIVE_UPDATE: decoding(shapes.AdaptiveUpdateLine, self._sql.writes.planned),
+            ACCUMULATOR_UPDATES: decoding(shapes.AccumulatorUpdatesLine, self._sql.writes.updated),
+            SQL_END: decoding(shapes.SqlExecutionEndLine, self._sql_end),
+            **StatementHandlers(self._statements, self._clock).handlers,
+            **query_handlers(self._clock),
         }
 
     def _log_start(self, line: shapes.LogStartLine) -> Sequence[LogRecord]:
@@ -137,7 +120,7 @@ class LogRecords:
     def _application_start(self, line: shapes.ApplicationStartLine) -> Sequence[LogRecord]:
         self._totals.started(line.timestamp)
         start = ApplicationStart(
-            at=self._at(line.timestamp),
+            at=self._clock.at(line.timestamp),
             app_id=line.app_id,
             app_name=self._redaction.application_name(line.app_name),
             attempt_id=line.app_attempt_id,
@@ -150,26 +133,29 @@ class LogRecords:
     def _application_end(self, line: shapes.ApplicationEndLine) -> Sequence[LogRecord]:
         # The outcome is unknown: in a live run, the shim determines it from the driver's threads, which are not in the
         # log.
-        at = self._at(line.timestamp)
+        at = self._clock.at(line.timestamp)
         end = ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
         totals = self._totals.of_application(at, line.timestamp, final=True)
         return (*self._work.waited(at, line.timestamp), totals, end)
 
     def _job_start(self, line: shapes.JobStartLine) -> Sequence[LogRecord]:
-        at, time = self._times(line.submission_time)
+        at, time = self._clock.times(line.submission_time)
         properties = self._properties(line.properties)
         return (JobStart(at=at, job_id=line.job_id, time=time, properties=properties, stages=line.stage_ids),)
 
     def _job_end(self, line: shapes.JobEndLine) -> Sequence[LogRecord]:
-        at, time = self._times(line.completion_time)
+        at, time = self._clock.times(line.completion_time)
         result = line.job_result
         failure = None if result.result == "JobSucceeded" else self._failures.of_job(result.exception)
-        self._totals.job_ended(None if failure is None else result.exception.message or "")
-        return (JobEnd(at=at, job_id=line.job_id, time=time, failure=failure), *self._totals.due(at, time))
+        message = result.exception.message or ""
+        self._totals.job_ended(None if failure is None else message)
+        peaks = None if failure is None else self._totals.memory.of(message)
+        ended = JobEnd(at=at, job_id=line.job_id, time=time, failure=failure, peaks=peaks)
+        return (ended, *self._totals.due(at, time))
 
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
-        at, time = self._times(stage.submission_time)
+        at, time = self._clock.times(stage.submission_time)
         self._totals.stage_submitted(stage.stage_id, stage.stage_attempt_id)
         record = StageSubmitted(
             at=at,
@@ -185,7 +171,7 @@ class LogRecords:
 
     def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
-        at, time = self._times(stage.completion_time)
+        at, time = self._clock.times(stage.completion_time)
         reason = stage.failure_reason
         key = (stage.stage_id, stage.stage_attempt_id)
         attempt = None if reason is None else self._tasks.attempts.get(key)
@@ -206,12 +192,13 @@ class LogRecords:
             lost_host=None if attempt is None else attempt.fetched_from.host or None,
             most_failures=self._most_failures,
             totals=totals,
+            peaks=None if reason is None else self._totals.memory.of(reason),
         )
         return (*waited, *self._stage_tasks(lost), completed, *self._totals.due(at, time))
 
     def _task_start(self, line: shapes.TaskStartLine) -> Sequence[LogRecord]:
         task = line.task_info
-        at = self._now
+        at = self._clock.now
         waited = self._work.started(task.task_id, task.executor_id, line.stage_id, at, task.launch_time)
         edges = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index, task.launch_time)
         return (*waited, *self._stage_tasks(edges)) if edges or waited else ()
@@ -223,6 +210,7 @@ class LogRecords:
         key = (line.stage_id, line.stage_attempt_id)
         if reason.class_name:
             self._failures.note(task.task_id, key, reason)
+            self._totals.memory.failed(task.executor_id, reason.description or "")
         elif reason.block_manager_address is not None and key in self._tasks.attempts:
             self._tasks.attempts[key].fetched_from = reason.block_manager_address
         if reason.reason == "Resubmitted":
@@ -230,7 +218,8 @@ class LogRecords:
         else:
             outcome = _outcome(task, reason)
             self._totals.task_ended(key, task, outcome, line.task_metrics)
-            self._totals.peaks(task.executor_id, line.task_executor_metrics)
+            if line.task_executor_metrics is not None:
+                self._totals.memory.add(task.executor_id, line.task_executor_metrics)
             self._work.ended(task.task_id, task.finish_time, lost=reason.reason == "ExecutorLostFailure")
             edges = self._tasks.task_ended(
                 *(line.stage_id, line.stage_attempt_id, task.index, outcome, task.launch_time, task.finish_time)
@@ -238,12 +227,12 @@ class LogRecords:
         return self._stage_tasks(edges) if edges else ()
 
     def _stage_tasks(self, edges: Sequence[StageTasks]) -> list[StageTasks]:
-        return [msgspec.structs.replace(edge, at=self._at(edge.time)) for edge in edges]
+        return [msgspec.structs.replace(edge, at=self._clock.at(edge.time)) for edge in edges]
 
     def _executor_added(self, line: shapes.ExecutorAddedLine) -> Sequence[LogRecord]:
         info = line.executor_info
         record = ExecutorAdded(
-            at=self._at(line.timestamp),
+            at=self._clock.at(line.timestamp),
             executor_id=line.executor_id,
             time=line.timestamp,
             host=info.host,
@@ -255,7 +244,7 @@ class LogRecords:
 
     def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
         removed = ExecutorRemoved(
-            at=self._at(line.timestamp),
+            at=self._clock.at(line.timestamp),
             executor_id=line.executor_id,
             time=line.timestamp,
             reason=None if line.removed_reason is None else cut(line.removed_reason),
@@ -266,7 +255,7 @@ class LogRecords:
         return (*edges, removed)
 
     def _stage_peaks(self, line: shapes.StageExecutorMetricsLine) -> Sequence[LogRecord]:
-        self._totals.peaks(line.executor_id, line.executor_metrics)
+        self._totals.memory.add(line.executor_id, line.executor_metrics)
         return ()
 
     def _sql_start(self, line: bytes) -> Sequence[LogRecord]:
@@ -275,98 +264,19 @@ class LogRecords:
             return ()
         # The reader cuts long lines; a line that was cut contains no time.
         if isinstance(record, BatchStarted):
-            return (msgspec.structs.replace(record, at=self._now),)
-        at, time = self._times(record.time or None)
+            return (msgspec.structs.replace(record, at=self._clock.now),)
+        at, time = self._clock.times(record.time or None)
         return (msgspec.structs.replace(record, at=at, time=time),)
 
     def _sql_end(self, line: shapes.SqlExecutionEndLine) -> Sequence[LogRecord]:
-        at = self._at(line.time)
+        at = self._clock.at(line.time)
         written, record = self._sql.writes.ended(line), self._sql.end(line, at)
         found = () if written is None else (msgspec.structs.replace(written, at=at),)
         return found if record is None else (*found, record)
 
-    def _accumulators_updated(self, line: shapes.AccumulatorUpdatesLine) -> Sequence[LogRecord]:
-        self._sql.writes.updated(line)
-        return ()
-
-    def _statement_timed_out(self, line: shapes.StatementTimeoutLine) -> Sequence[LogRecord]:
-        return (msgspec.structs.replace(self._statements.timed_out(line), at=self._at(line.finish_time)),)
-
-    def _statement_started(self, line: shapes.StatementStartLine) -> Sequence[LogRecord]:
-        return (msgspec.structs.replace(self._statements.thrift_started(line), at=self._at(line.start_time)),)
-
-    def _statement_failed(self, line: shapes.StatementErrorLine) -> Sequence[LogRecord]:
-        failed = self._statements.failed(line.id, line.finish_time, line.error_msg, line.error_trace)
-        return (msgspec.structs.replace(failed, at=self._at(line.finish_time)),)
-
-    def _statement_closed(self, line: shapes.StatementClosedLine) -> Sequence[LogRecord]:
-        self._statements.closed(line.id)
-        return ()
-
-    def _operation_started(self, line: shapes.OperationStartedLine) -> Sequence[LogRecord]:
-        self._statements.connect_started(line)
-        return ()
-
-    def _operation_failed(self, line: shapes.OperationFailedLine) -> Sequence[LogRecord]:
-        failed = self._statements.failed(line.operation_id, line.event_time, line.error_message)
-        return (msgspec.structs.replace(failed, at=self._at(line.event_time)),)
-
-    def _operation_closed(self, line: shapes.OperationClosedLine) -> Sequence[LogRecord]:
-        self._statements.closed(line.operation_id)
-        return ()
-
-    def _query_started(self, line: shapes.QueryStartedLine) -> Sequence[LogRecord]:
-        at = self._at(iso_millis(line.timestamp, 0))
-        tags = ",".join(line.job_tags)
-        started = QueryStarted(
-            at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp, tags=tags
-        )
-        return (started,)
-
-    def _query_progress(self, line: shapes.QueryProgressLine) -> Sequence[LogRecord]:
-        progress = line.progress
-        end = iso_millis(progress.timestamp, 0) + progress.duration_ms.get("triggerExecution", 0)
-        return (QueryProgress(at=self._at(end), progress=reported(progress)),)
-
-    def _query_idle(self, line: shapes.QueryIdleLine) -> Sequence[LogRecord]:
-        at = self._at(iso_millis(line.timestamp, 0))
-        return (QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp),)
-
-    def _query_terminated(self, line: shapes.QueryTerminatedLine) -> Sequence[LogRecord]:
-        # Spark's event contains no time, so use the earliest possible time, which is the time of the preceding line.
-        terminated = QueryTerminated(
-            at=self._now,
-            id=line.id,
-            run_id=line.run_id,
-            exception=None if line.exception is None else cut(line.exception),
-            error_class=line.error_class,
-        )
-        return (terminated,)
-
     def _properties(self, properties: shapes.OriginProperties | None) -> dict[str, str]:
         found: dict[str, str] = {} if properties is None else msgspec.to_builtins(properties)
         return {key: self._redaction.job_property(key, beginning(value)) for key, value in found.items()}
-
-    def _at(self, time: int) -> int:
-        """Advance the log's clock to this time if this time is later; return the clock."""
-        if time > self._now:
-            self._now = time
-        return self._now
-
-    def _times(self, time: int | None) -> tuple[int, int]:
-        """Return the log's clock and the event's own time; if the event contains no time, both are the log's clock."""
-        if time is None or time < 0:
-            return self._now, self._now
-        return self._at(time), time
-
-
-def _handler(shape: type[Line], take: Callable[[Line], Sequence[LogRecord]]) -> Handler:
-    decode = msgspec.json.Decoder(shape).decode
-
-    def handle(line: bytes) -> Sequence[LogRecord]:
-        return take(decode(line))
-
-    return handle
 
 
 def _outcome(task: shapes.EndedTask, reason: shapes.TaskEndReason) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -19,6 +20,10 @@ class Redaction:
 
     Args:
         properties: the Spark properties in the log.
+
+    Attributes:
+        job_property: returns the value of a local property, given its key and value; if it is sensitive, the
+            replacement.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -27,14 +32,15 @@ class Redaction:
         # Spark has already redacted the properties of jobs. Redacting an id as well would hide the job's query or
         # execution.
         self._matches_property = (re.compile(_SPARK_DEFAULT, re.ASCII) if pattern is None else pattern).search
+        # The jobs and stages of an application have mostly the same properties.
+        self.job_property = functools.lru_cache(maxsize=1_024)(self._job_property)
         self._name_is_redacted = properties.get("spark.app.name") == _REPLACEMENT
 
     def text(self, key: str, value: str) -> str:
         """Return a description or a line of a plan; if it is sensitive, the replacement."""
         return _REPLACEMENT if self._matches_text(key) or self._matches_text(value) else value
 
-    def job_property(self, key: str, value: str) -> str:
-        """Return the value of a local property; if it is sensitive, the replacement."""
+    def _job_property(self, key: str, value: str) -> str:
         return _REPLACEMENT if self._matches_property(key) or self._matches_property(value) else value
 
     def application_name(self, name: str) -> str:

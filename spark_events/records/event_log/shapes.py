@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_events.records.progress import StreamingProgress
+from spark_events.records.query_progress import StreamingProgress
 
 _WORDS = {"id": "ID", "of": "of", "cpu": "CPU", "gc": "GC", "jvm": "JVM"}
 
@@ -273,6 +273,21 @@ class QueryTerminatedLine(_Streaming):
     error_class: str | None = msgspec.field(name="errorClassOnException", default=None)
 
 
+class PlanMetric(_Streaming):
+    name: str
+    accumulator_id: int
+
+
+class PlanNode(_Streaming):
+    """Node of a physical plan."""
+
+    node_name: str
+    simple_string: str = ""
+    children: list[PlanNode] = []
+    metadata: dict[str, str] = {}
+    metrics: list[PlanMetric] = []
+
+
 class SqlExecutionStartLine(_Streaming):
     execution_id: int
     root_execution_id: int | None = None
@@ -281,21 +296,14 @@ class SqlExecutionStartLine(_Streaming):
     time: int = 0
     job_tags: list[str] = []
     job_group_id: str | None = None
-    spark_plan_info: msgspec.Raw = msgspec.Raw(b"null")
+    spark_plan_info: PlanNode | None = None
 
 
-class PlanMetric(_Streaming):
-    name: str
-    accumulator_id: int
+class AdaptiveUpdateLine(_Streaming):
+    """New plan of an execution, after a stage of adaptive execution."""
 
-
-class PlanNode(_Streaming):
-    """Node of a physical plan; its children are decoded only if they are needed."""
-
-    node_name: str
-    simple_string: str = ""
-    children: list[msgspec.Raw] = []
-    metrics: list[PlanMetric] = []
+    execution_id: int
+    spark_plan_info: PlanNode | None = None
 
 
 class AccumulatorUpdatesLine(_Streaming):
@@ -338,6 +346,13 @@ class OperationStartedLine(_Streaming):
     session_id: str
     user_id: str
     statement_text: str = ""
+
+
+class OperationEndedLine(_Streaming):
+    """Operation that has succeeded or was cancelled."""
+
+    operation_id: str
+    event_time: int
 
 
 class OperationFailedLine(_Streaming):

@@ -23,12 +23,13 @@ class Sketch:
     def add(self, value: int) -> None:
         """Count a value; a negative value counts as 0."""
         if value < 128:
-            bucket = value = max(value, 0)
+            bucket = value = value if value > 0 else 0
         else:
             shift = value.bit_length() - 8
             bucket = shift * 128 + (value >> shift)
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
-        self._min = min(self._min, value) if self._total else value
+        if value < self._min or not self._total:
+            self._min = value
         self._total += 1
         if value > self.max:
             self.max = value

@@ -108,9 +108,10 @@ class StageAttempt:
 
     def edge(self, time: int) -> StageTasks | None:
         """Return an edge (a status transition) if the status has changed, else None."""
-        if self.finished == self.tasks:
+        finished = len(self._done)
+        if finished == self.tasks:
             now = _FINISHED
-        elif self.running + self.finished == self.tasks:
+        elif self.running + finished == self.tasks:
             now = _ALL
         else:
             now = _NOT_ALL
@@ -124,7 +125,7 @@ class StageAttempt:
             status=now,
             tasks=self.tasks,
             running=self.running,
-            finished=self.finished,
+            finished=finished,
             failed=self.failed,
         )
 
@@ -158,7 +159,7 @@ class TaskCounts:
         attempt = self.attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
-        lost = attempt.date(time)
+        lost = None if attempt.lost_executor is None else attempt.date(time)
         attempt.started(index, time)
         return _edges(lost, attempt.edge(time))
 
@@ -169,7 +170,7 @@ class TaskCounts:
         attempt = self.attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
-        lost = attempt.date(time)
+        lost = None if attempt.lost_executor is None else attempt.date(time)
         attempt.ended(index, outcome, launched)
         return _edges(lost, attempt.edge(time))
 
@@ -205,4 +206,7 @@ class TaskCounts:
 
 
 def _edges(lost: StageTasks | None, own: StageTasks | None) -> Sequence[StageTasks]:
+    if lost is None:
+        # Nearly all tasks cause no edge.
+        return () if own is None else (own,)
     return tuple(edge for edge in (lost, own) if edge is not None)

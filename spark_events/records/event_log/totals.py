@@ -11,13 +11,12 @@ import operator
 from collections.abc import Sequence
 
 from spark_events.records.cancellation import is_cancellation
-from spark_events.records.event_log.shapes import EndedTask, ExecutorPeaks, TaskMetrics
+from spark_events.records.event_log.memory_peaks import MeasuredMemory
+from spark_events.records.event_log.shapes import EndedTask, TaskMetrics
 from spark_events.records.event_log.sketch import Sketch
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
 from spark_events.records.types import ApplicationTotals, StageTotals, TaskTotals
 
-#: Executor id of the driver, which is the only executor of a local application.
-DRIVER = "driver"
 _NAMES = TaskTotals.__struct_fields__
 #: Sums that Spark measures in nanoseconds.
 _NANOS = ("cpu_ms", "shuffle_write_ms")
@@ -44,7 +43,9 @@ class _Sums:
         ``given`` is None if Spark recorded no metrics, for example because the executor was lost.
         """
         metrics = _NO_METRICS if given is None else given
-        duration = max(0, task.finish_time - task.launch_time)
+        duration = task.finish_time - task.launch_time
+        if duration < 0:
+            duration = 0
         read, write = metrics.shuffle_read_metrics, metrics.shuffle_write_metrics
         files, output = metrics.input_metrics, metrics.output_metrics
         shuffled = read.remote_bytes_read + read.local_bytes_read
@@ -53,24 +54,28 @@ class _Sums:
             if given is not None:
                 getting = task.finish_time - task.getting_result_time if task.getting_result_time > 0 else 0
                 work = metrics.executor_run_time + metrics.executor_deserialize_time + metrics.result_serialization_time
-                delay = max(0, duration - work - getting)
+                delay = duration - work - getting
+                if delay < 0:
+                    delay = 0
             if self._slowest is None or duration > self._durations.max:
                 self._slowest = task
             self._durations.add(duration)
             self._inputs.add(files.bytes_read + shuffled)
+        # One flat tuple: unpacking groups into it would take twice as long, for every task of a log.
         ended = (
-            *(1, outcome is Outcome.FAILED, outcome is Outcome.KILLED, task.speculative),
+            1, outcome is Outcome.FAILED, outcome is Outcome.KILLED, task.speculative,
             task.speculative and outcome is Outcome.SUCCEEDED,
-            *(duration, 0 if outcome is Outcome.SUCCEEDED else duration),
-            *(metrics.executor_run_time, metrics.executor_cpu_time, metrics.jvm_gc_time),
-            *(metrics.executor_deserialize_time, delay, metrics.result_serialization_time, getting),
-            *(metrics.result_size, files.bytes_read, files.records_read, output.bytes_written, output.records_written),
-            *(shuffled, read.total_records_read, read.fetch_wait_time),
-            *(write.shuffle_bytes_written, write.shuffle_records_written, write.shuffle_write_time),
-            *(metrics.memory_bytes_spilled, metrics.disk_bytes_spilled, 0),
-        )
+            duration, 0 if outcome is Outcome.SUCCEEDED else duration,
+            metrics.executor_run_time, metrics.executor_cpu_time, metrics.jvm_gc_time,
+            metrics.executor_deserialize_time, delay, metrics.result_serialization_time, getting,
+            metrics.result_size, files.bytes_read, files.records_read, output.bytes_written, output.records_written,
+            shuffled, read.total_records_read, read.fetch_wait_time,
+            write.shuffle_bytes_written, write.shuffle_records_written, write.shuffle_write_time,
+            metrics.memory_bytes_spilled, metrics.disk_bytes_spilled, 0,
+        )  # fmt: skip
         self._sums = list(map(operator.add, self._sums, ended))
-        self._peak = max(self._peak, metrics.peak_execution_memory)
+        if metrics.peak_execution_memory > self._peak:
+            self._peak = metrics.peak_execution_memory
 
     def add_all(self, other: _Sums) -> None:
         """Add the sums of a stage attempt."""
@@ -115,6 +120,7 @@ class Totals:
 
     Attributes:
         cpus: ``spark.task.cpus``.
+        memory: memory that Spark has measured.
     """
 
     def __init__(self, interval: int, tasks: TaskCounts) -> None:
@@ -129,8 +135,7 @@ class Totals:
         self._core_ms = 0
         self._cores_since = 0
         self._knows_executors = False
-        self._driver_peaks = ExecutorPeaks()
-        self._executor_peaks = ExecutorPeaks()
+        self.memory = MeasuredMemory()
         self._last_record = 0
 
     def started(self, time: int) -> None:
@@ -188,14 +193,6 @@ class Totals:
         self._cores_since = max(self._cores_since, time)
         self._cores = now
 
-    def peaks(self, executor: str, peaks: ExecutorPeaks | None) -> None:
-        """Include the memory peaks of an executor."""
-        if peaks is not None:
-            highest = self._driver_peaks if executor == DRIVER else self._executor_peaks
-            highest.heap = max(highest.heap, peaks.heap)
-            highest.offheap = max(highest.offheap, peaks.offheap)
-            highest.python = max(highest.python, peaks.python)
-
     def due(self, at: int, time: int) -> Sequence[ApplicationTotals]:
         """Return the application's totals if the interval has passed."""
         if not self._interval or time - self._last_record < self._interval:
@@ -222,10 +219,10 @@ class Totals:
             busy_ms=min(busy, available) if available else busy,
             core_ms=available,
             cores_now=self._cores if available else 0,
-            peak_driver_heap_bytes=self._driver_peaks.heap,
-            peak_executor_heap_bytes=self._executor_peaks.heap,
-            peak_driver_offheap_bytes=self._driver_peaks.offheap,
-            peak_executor_offheap_bytes=self._executor_peaks.offheap,
-            peak_driver_python_bytes=self._driver_peaks.python,
-            peak_executor_python_bytes=self._executor_peaks.python,
+            peak_driver_heap_bytes=self.memory.driver.heap,
+            peak_executor_heap_bytes=self.memory.any_executor.heap,
+            peak_driver_offheap_bytes=self.memory.driver.offheap,
+            peak_executor_offheap_bytes=self.memory.any_executor.offheap,
+            peak_driver_python_bytes=self.memory.driver.python,
+            peak_executor_python_bytes=self.memory.any_executor.python,
         )

@@ -58,7 +58,10 @@
   // Names may contain control and bidirectional characters, and be long.
   const clean = (text, most = 120) => {
     const shown = text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g,
-      (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+      (found) => {
+        const code = found.charCodeAt(0).toString(16);
+        return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+      });
     return shown.length > most ? `${shown.slice(0, most - 1)}…` : shown;
   };
   const subjects = () => [...data.applications, ...data.queries];
@@ -298,7 +301,7 @@
     if (one.outcome === "SILENT") return "silent";
     if (one.is_long_running) return one.uptime_percent === null ? one.outcome.toLowerCase() : percent(one.uptime_percent);
     const ended = one.runs.filter((run) => run.end !== null).length === one.runs.length ? one.run_count : one.run_count - 1;
-    return ended > 1 ? `${one.run_count - one.failed_runs - (one.run_count - ended)}/${ended} ok` : one.outcome.toLowerCase();
+    return ended > 1 ? `${ended - one.failed_runs - one.doubtful_runs}/${ended} ok` : one.outcome.toLowerCase();
   }
   const isFailing = (one) => one.failures.length > 0 || one.failed_runs > 0 || one.outcome === "SILENT"
     || data.problems.some((each) => each.subjects.includes(one.key));
@@ -391,7 +394,9 @@
     $("charts").replaceChildren(...charts);
   }
   function runsOf(points) {
-    const gap = data.drawing.bucket_ms * 3, list = [];
+    // Buckets can be shorter than the interval of regular batches, whose line has no gaps.
+    const steps = points.slice(1).map((point, index) => point[0] - points[index][0]).sort((a, b) => a - b);
+    const gap = 3 * Math.max(data.drawing.bucket_ms, steps[steps.length >> 1] || 0), list = [];
     for (const point of points) {
       const last = list[list.length - 1];
       if (last && point[0] - last[last.length - 1][0] <= gap) last.push(point); else list.push([point]);
@@ -441,13 +446,13 @@
     const found = data.failures.filter((one) => matches(one.cause, one.error_type, one.location || "", one.applications.join(" "), one.queries.join(" ")));
     const most = narrow() ? 10 : MORE;
     const list = found.slice(0, most).map((one) => el("details", { class: "failure", "data-count": one.count },
-      el("summary", null, `${count(one.count)} × ${one.cause.slice(0, 300)}`,
+      el("summary", null, `${count(one.incidents)} × ${one.cause.slice(0, 300)}`,
         el("span", { class: "times" }, `${[one.label, one.failure_class, one.location].filter(Boolean).map((text) => `${text} · `).join("")}${when(one.first)}${one.last > one.first ? ` to ${when(one.last)}` : ""}`)),
       ...failureBody(one, one.cause.length > 300)));
     if (!list.length) list.push(el("p", { class: "hint" }, data.failures.length ? "No failure matches the search." : "No failures."));
     if (found.length > most) list.push(el("p", { class: "hint" }, `${count(found.length - most)} more root causes: use the search`));
     $("failures").replaceChildren(...list);
-    $("h-failures").textContent = `Failures by root cause (${count(data.failure_count)})`;
+    $("h-failures").textContent = `Failures by root cause (${count(data.failures.length)})`;
   }
   function drawSlow() {
     const columns = [["Stage"], ["Application"], ["Lost", "number", "lost_ms"], ["Took", "number", "duration_ms"], ["End", "fixed"], ["Problems", "wide"]];

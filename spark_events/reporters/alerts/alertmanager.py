@@ -20,8 +20,8 @@ from typing import Any
 
 from spark_events.event import Severity
 from spark_events.event.text import on_one_line, rfc3339
+from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, tags_of
-from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.incident import application_of, client_of, kind_of
 from spark_events.reporters.alerts.store import Notice
 

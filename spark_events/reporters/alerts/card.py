@@ -21,6 +21,7 @@ __all__ = ["Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "ti
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
 _OFFSETS = 300
+_SOURCE = 120
 #: Characters by which a cause is recognised in the body, which may contain only its beginning.
 _KNOWN = 40
 #: Package of a Java class, which would fill the beginning of a title.
@@ -90,11 +91,18 @@ def failure_facts(event: Event) -> dict[str, object]:
     batch = attributes.get("spark.batch.id")
     return {
         "Cause": cause if len(cause) > _CAUSE else None,
-        "Code": attributes.get("failure.location") or attributes.get("spark.deadline.location"),
+        "Code": _code(attributes),
         "Rerun": _rerun(attributes),
         "Batch": None if batch is None else f"{batch} was not committed",
         "Committed": cut(str(attributes.get("spark.streaming.query.committed_offsets", "")), _OFFSETS),
     }
+
+
+def _code(attributes: Mapping[str, Any]) -> str:
+    """Return the line of code, with its text if Python printed it."""
+    location = str(attributes.get("failure.location") or attributes.get("spark.deadline.location") or "")
+    source = on_one_line(str(attributes.get("failure.source_line", "")))
+    return f"{location}: {cut(source, _SOURCE)}" if location and source else location
 
 
 def _rerun(attributes: Mapping[str, Any]) -> str:
@@ -169,6 +177,8 @@ _LINKS = (
     ("incident.runbook_url", "Runbook"),
     ("spark.history.url", "History"),
     ("spark.yarn.tracking_url", "YARN"),
+    ("spark.log.url", "Log"),
+    ("spark.trace.url", "Trace"),
 )
 _UI = ("spark.ui.url", "Spark UI")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from spark_events.event import AttributeValue, Event, Severity
 from spark_events.event.text import rfc3339
+from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import Card, card_of, tags_of
-from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.incident import about
 from spark_events.reporters.alerts.store import Notice
 

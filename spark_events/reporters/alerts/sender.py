@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from spark_events.event import Event, Severity, without_surrogates
-from spark_events.reporters.alerts.formats import AlertFormat
-from spark_events.reporters.alerts.incident import is_alarm, is_alert, is_detail, key_of, member_of
+from spark_events.reporters.alerts.alert_requests import AlertFormat
+from spark_events.reporters.alerts.incident import is_alarm, is_alert, is_detail, key_of, member_of, more_keys_of
 from spark_events.reporters.alerts.store import Alerts, Notice
-from spark_events.reporters.progress import RefusedError
+from spark_events.reporters.batch_progress import RefusedError
+from spark_events.reporters.reporter import Rest
 
 __all__ = ["AlertSender", "SenderConfig"]
 
@@ -30,11 +31,14 @@ class SenderConfig:
         least: lowest severity of events to send; events that close an alert are exempt.
         timeout: time limit of a request for a deferred recovery.
         retry_after: pause after such a request has failed.
+        together: time after a message about failures in which further ones are collected, if the format has a request
+            for several alerts.
     """
 
     least: Severity = Severity.ERROR
     timeout: float = 10.0
     retry_after: float = 30.0
+    together: float = 60.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,11 +79,20 @@ class AlertSender:
         self._post = post
         self._config = config
         self._sleep = sleep
-        # The timer of deferred recoveries and the calls of the worker must not change the alerts concurrently.
+        # The timer of deferred recoveries and the reporter's thread must not change the alerts concurrently.
         self._lock = asyncio.Lock()
         self._timer: asyncio.Task[None] | None = None
         # A retry of the same event continues with the remaining requests.
         self._progress = _Progress("")
+        # Highest severity of the alarms of this batch that were sent.
+        self._told: Severity | None = None
+
+    @property
+    def rest(self) -> Rest:
+        """How long further events wait after this batch, so that a chat receives one list instead of many messages."""
+        if self._told is None or self._form.several is None:
+            return Rest()
+        return Rest(self._config.together, self._told)
 
     def open(self) -> None:
         """Adopt the alerts of earlier processes; call this in the event loop."""
@@ -89,9 +102,10 @@ class AlertSender:
     def parts(self, events: Sequence[Event]) -> list[Sequence[Event]]:
         """Return the parts of a batch in reverse order: one per alert, and one per sequence of other events.
 
-        Alarms in sequence with different keys are one part if the format has a request for several alerts.
+        Alarms with different keys are one part if the format has a request for several alerts.
         Further events about the same failure are skipped if the format sends every event as an alert.
         """
+        self._told = None
         whole = [without_surrogates(event) for event in events]
         if self._form.plain is None:
             return self._alerts_of([event for event in whole if not is_detail(event)])[::-1]
@@ -102,19 +116,23 @@ class AlertSender:
         return parts[::-1]
 
     def _alerts_of(self, events: Sequence[Event]) -> list[Sequence[Event]]:
-        parts: list[Sequence[Event]] = []
+        parts: list[list[Event]] = []
         for event in events:
-            last: Sequence[Event] = parts[-1] if parts else ()
-            if (
-                self._form.several is not None
-                and 0 < len(last) < self._form.most
-                and is_alarm(event)
-                and all(is_alarm(one) and key_of(one) != key_of(event) for one in last)
-            ):
-                parts[-1] = [*last, event]
+            if self._form.several is not None and is_alarm(event) and (part := self._list_for(event, parts)):
+                part.append(event)
             else:
                 parts.append([event])
-        return parts
+        return list(parts)
+
+    def _list_for(self, alarm: Event, parts: Sequence[list[Event]]) -> list[Event] | None:
+        """Return the first list of alarms that the alarm may join: no later part is about the same alert."""
+        found = None
+        for part in reversed(parts):
+            if any(key_of(alarm) in (key_of(one), *more_keys_of(one)) for one in part):
+                break
+            if is_alarm(part[0]) and len(part) < self._form.most:
+                found = part
+        return found
 
     async def send(self, events: Sequence[Event]) -> None:
         """Send one part of a batch; a repeated call after an error continues where the error occurred.
@@ -133,13 +151,17 @@ class AlertSender:
 
     async def close(self) -> None:
         """Send the recoveries that this process has deferred; what fails remains in the files."""
+        await self.release()
+        async with self._lock:
+            self._alerts.write_again()
+            await self._send_deferred(self._alerts.due(is_closing=True))
+
+    async def release(self) -> None:
+        """Stop the timer of deferred recoveries, and send nothing."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
             await asyncio.wait([timer])
-        async with self._lock:
-            self._alerts.write_again()
-            await self._send_deferred(self._alerts.due(is_closing=True))
 
     async def _send_alerts(self, events: Sequence[Event]) -> None:
         if len(events) > 1 and self._form.several is not None:
@@ -147,7 +169,7 @@ class AlertSender:
             if len(notices) > 1:
                 await self._post(_encoded(self._form.several(notices)))
                 for notice in notices:
-                    self._alerts.accepted(notice, notice.keys)
+                    self._accepted(notice, notice.keys)
                 return
             events = [notice.event for notice in notices]
         for event in events:
@@ -176,11 +198,17 @@ class AlertSender:
                 # Continue, because the other keys must be closed too.
                 progress.refused = error
             else:
-                self._alerts.accepted(notice, request.keys)
+                self._accepted(notice, request.keys)
             progress.settled.update(request.keys)
         progress.event_id = ""
         if progress.refused is not None:
             raise progress.refused
+
+    def _accepted(self, notice: Notice, keys: tuple[str, ...]) -> None:
+        self._alerts.accepted(notice, keys)
+        if not notice.is_recovery:
+            severity = notice.event.severity
+            self._told = severity if self._told is None else max(severity, self._told)
 
     async def _send_plain(self, events: Sequence[Event]) -> None:
         assert self._form.plain is not None

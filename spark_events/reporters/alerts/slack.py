@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_events.event import Event, Severity
+from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, cut, title_of
 from spark_events.reporters.alerts.chats import headline, plain, several_headline
-from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["SLACK"]

@@ -9,8 +9,8 @@ import msgspec
 
 from spark_events.event import Event, decode_event, encode_event
 from spark_events.reporters.alerts import states
+from spark_events.reporters.alerts.alert_memory import AlertMemory
 from spark_events.reporters.alerts.incident import identity_of, is_alert, key_of, kind_of, more_keys_of
-from spark_events.reporters.alerts.memory import AlertMemory
 from spark_events.reporters.alerts.states import Alarm, Alert, AlertsConfig, Phase
 
 __all__ = ["Alerts", "Notice"]

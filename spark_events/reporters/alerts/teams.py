@@ -7,9 +7,9 @@ from typing import Any
 
 from spark_events.event import Event, Severity
 from spark_events.event.text import rfc3339
+from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, cut, title_of
 from spark_events.reporters.alerts.chats import headline, plain, several_headline
-from spark_events.reporters.alerts.formats import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["TEAMS"]

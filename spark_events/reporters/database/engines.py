@@ -11,8 +11,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from spark_events.config import scheme_and_host
-from spark_events.config.kinds import placed
-from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.config.value_kinds import placed
+from spark_events.reporters.database.database_config import DatabaseConfig
 from spark_events.reporters.reporter import load_extra
 
 

@@ -53,24 +53,24 @@ class Retention:
 
     def connected(self, connection: Connection) -> None:
         """Note the newest event; call this method before the first event of this run is stored."""
-        from spark_events.reporters.database import schema
+        from spark_events.reporters.database import event_tables
 
         if self._limit is None or self._is_read:
             return
         # Without the permission to read events, events can be stored; the deletion fails, and logs the reason.
         with contextlib.suppress(Exception), connection.begin_nested():
-            newest = schema.newest(connection)
+            newest = event_tables.newest(connection)
             self._newest = None if newest is None else (newest / 1000, self._clocks.monotonic())
             self._is_read = True
 
     def delete(self, connection: Connection) -> None:
         """Delete some old events; those that remain are deleted at the next call, so that new events do not wait."""
-        from spark_events.reporters.database import schema
+        from spark_events.reporters.database import event_tables
 
         assert self._limit is not None
         self._next = self._clocks.monotonic() + _INTERVAL
-        before = self._now(schema.server_time(connection)) - self._limit
-        if schema.delete_older(connection, round(before * 1000)) == schema.MOST_DELETED:
+        before = self._now(event_tables.server_time(connection)) - self._limit
+        if event_tables.delete_older(connection, round(before * 1000)) == event_tables.MOST_DELETED:
             self._next = self._clocks.monotonic()
 
     def _now(self, server: float | None) -> float:

@@ -8,8 +8,8 @@ import ssl
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
-from spark_events.reporters.email.config import EmailConfig
-from spark_events.reporters.progress import RefusedError
+from spark_events.reporters.batch_progress import RefusedError
+from spark_events.reporters.email.email_config import EmailConfig
 
 __all__ = ["MailServer"]
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from spark_events.clocks import Clocks
-from spark_events.reporters.file.config import FileConfig
+from spark_events.reporters.file.file_config import FileConfig
 
 _LOG = logging.getLogger(__name__)
 _STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?:\.gz)?")

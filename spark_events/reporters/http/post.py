@@ -15,8 +15,8 @@ from spark_events.config import Secret, scheme_and_host
 from spark_events.config.confidence import Confidence, in_headers, secret_address
 from spark_events.errors import TransientError
 from spark_events.reporters.http.addresses import proxy_for, without_request_log
-from spark_events.reporters.http.answers import verdict
-from spark_events.reporters.http.config import HttpConfig
+from spark_events.reporters.http.http_answers import verdict
+from spark_events.reporters.http.http_config import HttpConfig
 
 #: Limits for a response: characters to quote in messages, and bytes to read so that the connection can be used again.
 _MOST_QUOTED = 300

@@ -17,7 +17,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 from spark_events._version import __version__
 from spark_events.event import Event, snake_case, without_surrogates
 from spark_events.event.text import plain
-from spark_events.reporters.otlp.resources import OF_RESOURCE, SCHEMA_URL, SCOPE, Source, resource_of, source_of
+from spark_events.reporters.otlp.otlp_resources import OF_RESOURCE, SCHEMA_URL, SCOPE, Source, resource_of, source_of
 
 #: Attribute names for the event's own fields. The semantic convention ``log.record.uid`` is not stable yet, so the SDK
 #: has no public constant for it.

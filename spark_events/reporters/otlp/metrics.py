@@ -53,7 +53,7 @@ class OtlpMetrics(Reporter):
                 where = {"spark.events.dropped.where": attributes.get("spark.events.dropped.where", "")}
                 self._records_dropped.add(attributes.get("spark.events.dropped.count", 0), where)
 
-    def close(self) -> None:
+    def release(self) -> None:
         if self._provider is not None:
             self._provider.shutdown(_LAST_EXPORT_MS)
 
@@ -62,7 +62,7 @@ class OtlpMetrics(Reporter):
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
+        from spark_events.reporters.otlp.otlp_resources import SCHEMA_URL, SCOPE, resource_of, source_of
 
         reader = PeriodicExportingMetricReader(OTLPMetricExporter(self._endpoint))
         # Register no exit hook, because the dispatcher closes the reporter when the application ends.

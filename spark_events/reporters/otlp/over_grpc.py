@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_events.config.confidence import Confidence, in_headers
-from spark_events.reporters.otlp.answers import partial_success, retry_delay
+from spark_events.reporters.otlp.otlp_answers import partial_success, retry_delay
+from spark_events.reporters.otlp.otlp_verdicts import of_grpc
 from spark_events.reporters.otlp.target import Target
-from spark_events.reporters.otlp.verdicts import of_grpc
 
 if TYPE_CHECKING:
     import grpc

@@ -7,9 +7,9 @@ import gzip
 from spark_events.config.confidence import in_headers, secret_address
 from spark_events.errors import TransientError
 from spark_events.reporters.http.post import Post
-from spark_events.reporters.otlp.answers import failure, success
+from spark_events.reporters.otlp.otlp_answers import failure, success
+from spark_events.reporters.otlp.otlp_verdicts import of_http
 from spark_events.reporters.otlp.target import Target
-from spark_events.reporters.otlp.verdicts import of_http
 
 #: gzip level. It compresses almost as well as the default level, in a third of the time.
 _GZIP_LEVEL = 3

@@ -13,10 +13,10 @@ from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from spark_events.config import Kind, Secret, boolean, choice, integer, invalid, option, positive_duration, size, text
-from spark_events.config.kinds import PATHS, WORDS
 from spark_events.config.quoting import quoted
+from spark_events.config.value_kinds import PATHS, WORDS
 from spark_events.errors import ConfigError
-from spark_events.reporters.http.config import pem_file
+from spark_events.reporters.http.http_config import pem_file
 from spark_events.reporters.otlp.spans import Parent, traceparent
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from spark_events._version import __version__
 from spark_events.config import Secret, option
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, without_surrogates
+from spark_events.reporters.batch_progress import BatchProgress
 from spark_events.reporters.otlp.spans import Parent, SpanOf, Spans, traceparent
 from spark_events.reporters.otlp.target import OtlpConfig, address, header_values, target
-from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class OtlpTracesReporter(Reporter):
         self._batch = self._batch.of([event for event in events if event.event_id in made])
         await self._batch.deliver(send)
 
-    async def close(self) -> None:
+    async def release(self) -> None:
         await self._connection.close()
 
 
@@ -88,7 +88,7 @@ def _readable(span: SpanOf, event: Event) -> ReadableSpan:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-    from spark_events.reporters.otlp.resources import SCHEMA_URL, SCOPE, resource_of, source_of
+    from spark_events.reporters.otlp.otlp_resources import SCHEMA_URL, SCOPE, resource_of, source_of
 
     def context(identifier: int, remote: bool) -> SpanContext:
         return SpanContext(span.trace, identifier, is_remote=remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from spark_events.event import AttributeValue, Event
 from spark_events.event.text import rfc3339
+from spark_events.reporters.alerts.card import failure_facts, links_of, title_of
 
-__all__ = ["NEEDED", "VerdictDraft"]
+__all__ = ["NEEDED", "VerdictDraft", "card_text", "of_failure", "write"]
 
 #: Value of ``filter.includes`` for the events that a verdict needs.
 NEEDED = "*:JobFailureEvent,JobStatusChangeEvent,BatchCommitEvent"
@@ -20,11 +24,24 @@ _OF_FAILURE = {
     "evidence": "failure.evidence",
     "cause": "failure.root_cause",
     "location": "failure.location",
+    "source_line": "failure.source_line",
     "error_type": "error.type",
     "incident_id": "incident.id",
     "incident_key": "incident.key",
 }
 _MOST_QUERIES = 1_000
+
+
+def card_text(event: Event) -> str:
+    """Return what a person must know first about a failure: a title, and one fact per line."""
+    facts = {**failure_facts(event), "Incident": event.attributes.get("incident.id"), **links_of(event)}
+    lines = [f"{name}: {value}" for name, value in facts.items() if value not in (None, "")]
+    return "\n".join((title_of(event), *lines)) + "\n"
+
+
+def of_failure(event: Event) -> dict[str, Any]:
+    """Return the members of the document that describe the failure; None for an unknown value."""
+    return {name: event.attributes.get(key) for name, key in _OF_FAILURE.items()} | {"card": card_text(event)}
 
 
 class VerdictDraft:
@@ -94,8 +111,22 @@ class VerdictDraft:
             "body": self._end.body if failed is None else failed.body,
         }
         if failed is not None:
-            found |= {name: failed.attributes.get(key) for name, key in _OF_FAILURE.items()}
+            found |= of_failure(failed)
         elif status == "LOST":
             found |= {"incident_id": ended.get("incident.id"), "incident_key": ended.get("incident.key")}
         found["committed"] = self._queries
         return {name: value for name, value in found.items() if value is not None}
+
+
+def write(document: Mapping[str, Any], path: Path) -> None:
+    """Replace the file at once, so that a reader never sees a part of it; create its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

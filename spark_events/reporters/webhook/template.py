@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_events.event import Event
-from spark_events.reporters.webhook.formats import Format, one_each, timestamp
+from spark_events.reporters.webhook.body_formats import Format, one_each, timestamp
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTE = "attributes."

@@ -14,9 +14,8 @@ sidecar, so that the sidecar does not report a deadline twice.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from spark_events.records.types import (
     ApplicationEnd,
@@ -30,16 +29,14 @@ from spark_events.records.types import (
     QueryTerminated,
     StageWaited,
 )
-from spark_events.translate.commits import committed_at, is_commit
-from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.deadline_config import DeadlineConfig
 from spark_events.translate.deadlines.edges import Edges
-from spark_events.translate.deadlines.places import Place, place_of
-from spark_events.translate.deadlines.runs import RunDeadlines
-from spark_events.translate.deadlines.work import ApplicationDeadline, JobDeadlines, StageDeadline
-from spark_events.translate.draft import Draft, iso_millis
+from spark_events.translate.deadlines.query_deadlines import QueryDeadlines
+from spark_events.translate.deadlines.work_deadlines import ApplicationDeadline, JobDeadlines, StageDeadline
+from spark_events.translate.draft import Draft
 from spark_events.translate.executions import Executions
 from spark_events.translate.failures import Diagnostics
-from spark_events.translate.queries import Queries, Run
+from spark_events.translate.queries import Queries
 
 __all__ = ["Deadlines"]
 
@@ -50,7 +47,14 @@ _PATIENCE = 10_000
 _STOOD_STILL = 5_000
 #: A request also covers work that becomes due within this time, in milliseconds.
 _SOON = 1_000
-_LOG = logging.getLogger(__name__)
+
+
+class _Request(NamedTuple):
+    """The last request: when it was sent, and the runs and jobs that it names."""
+
+    sent: int | None = None
+    runs: frozenset[str] = frozenset()
+    jobs: Sequence[int] = ()
 
 
 class Deadlines:
@@ -65,7 +69,7 @@ class Deadlines:
 
     Attributes:
         handlers: functions that convert a record to events, by the record's type. Only enabled rules have handlers.
-        next_deadline: time of the next request, in milliseconds since the epoch; None: never.
+        next_due: time of the next request, in milliseconds since the epoch; None: never.
     """
 
     def __init__(
@@ -77,23 +81,17 @@ class Deadlines:
         edges: Edges,
     ) -> None:
         self._config = config
-        self._queries = queries
-        self._diagnostics = diagnostics
         self._edges = edges
-        self._backlogs = config.backlog_limits()
-        self._runs: dict[str, RunDeadlines] = {}
-        self._unseen = set(config.queries)
+        self._runs = QueryDeadlines(self._edges, config, queries, diagnostics)
         self._jobs = JobDeadlines(self._edges, config.job, queries, executions)
         self._stage = StageDeadline(self._edges, config.resources, queries, executions)
         self._application = ApplicationDeadline(self._edges, config.application)
         self._asked: int | None = None
-        self._sent: int | None = None
+        self._request = _Request()
         self._question: dict[str, Any] | None = None
-        self._asked_runs: frozenset[str] = frozenset()
-        self._asked_jobs: list[int] = []
         self._forgiven = 0
         self._is_over = False
-        self.next_deadline: int | None = None
+        self.next_due: int | None = None
         self.handlers = self._all_handlers() if config.is_on else {}
 
     def _all_handlers(self) -> dict[type, Callable[[Any], Iterable[Draft] | None]]:
@@ -102,12 +100,12 @@ class Deadlines:
             ApplicationEnd: self._application_ended,
             Inspection: self._inspected,
         }
-        if self._config.watches_queries or self._backlogs:
+        if self._runs.has_limits:
             handlers |= {
-                QueryStarted: self._query_started,
-                QueryProgress: self._progress,
-                QueryIdle: self._idle,
-                QueryTerminated: self._terminated,
+                QueryStarted: self._runs.started,
+                QueryProgress: self._runs.progress,
+                QueryIdle: self._runs.idle,
+                QueryTerminated: self._runs.terminated,
             }
         if self._config.job is not None:
             handlers |= {JobStart: self._jobs.started, JobEnd: self._jobs.ended}
@@ -117,10 +115,9 @@ class Deadlines:
 
     def schedule(self, _: object = None) -> None:
         """Set the time of the next request; call this method after each handler."""
-        moments = [at for run in self._runs.values() for at in run.due()]
-        moments += [*self._jobs.due(), *self._stage.due(), *self._application.due()]
+        moments = [*self._runs.due(), *self._jobs.due(), *self._stage.due(), *self._application.due()]
         due = None if self._is_over else min(moments, default=None)
-        self.next_deadline = due if due is None or self._asked is None else max(due, self._asked + _PATIENCE)
+        self.next_due = due if due is None or self._asked is None else max(due, self._asked + _PATIENCE)
 
     def tick(self, now: int) -> None:
         """Prepare a request, if one is due.
@@ -128,15 +125,13 @@ class Deadlines:
         Args:
             now: milliseconds since the epoch.
         """
-        if self.next_deadline is None or now < self.next_deadline:
+        if self.next_due is None or now < self.next_due:
             return
-        self._asked = self._sent = now
+        self._asked = now
         self.schedule()
-        soon = now + _SOON
-        runs = [run_id for run_id, run in self._runs.items() if any(at <= soon for at in run.due())]
-        self._asked_runs = frozenset(runs)
-        self._asked_jobs = self._jobs.asked(soon)
-        self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": self._asked_jobs}
+        runs, jobs = self._runs.asked(now + _SOON), self._jobs.asked(now + _SOON)
+        self._request = _Request(now, frozenset(runs), jobs)
+        self._question = {"asked": now, "overdue": self._edges.dump(), "runs": runs, "jobs": jobs}
 
     def clock_stepped(self, by: int, now: int) -> None:
         """Continue all limits after the wall clock was set, without a jump in the time that has passed.
@@ -145,8 +140,7 @@ class Deadlines:
             by: milliseconds by which the clock was set ahead; negative: back.
             now: milliseconds since the epoch, after the step.
         """
-        for run in self._runs.values():
-            run.clock_stepped(by)
+        self._runs.clock_stepped(by)
         self._jobs.clock_stepped(by, now)
         self._stage.clock_stepped(by, now)
         self._application.clock_stepped(by)
@@ -170,23 +164,13 @@ class Deadlines:
 
     def _inspected(self, record: Inspection) -> Iterator[Draft]:
         # A late answer to an earlier request does not show whether the jobs of the last request are running.
-        is_last = record.asked == self._sent and self._asked is not None
-        asked_jobs = self._asked_jobs if is_last else []
+        is_last = record.asked == self._request.sent and self._asked is not None
+        asked_jobs = self._request.jobs if is_last else ()
         asked = self._asked if is_last and self._asked is not None else record.asked
         self._asked = None
-        now = record.at
-        if now - asked > _STOOD_STILL:
-            self._forgiven = now
-        threads = {thread.run_id: thread for thread in record.queries}
-        for run_id, run in self._runs.items():
-            thread = threads.get(run_id)
-            # A run that became due after the request was sent has no stack frames yet; the next request covers the run.
-            if thread is None or thread.frames or run_id in self._asked_runs or thread.continuous:
-                place: Place | None = None
-                if thread is not None and thread.frames:
-                    stages = [s for s in record.stages if s.properties.get("sql.streaming.queryId") == run.run.query_id]
-                    place = place_of(thread, stages, now, self._diagnostics.code)
-                yield from run.inspected(thread, now, self._forgiven, place)
+        if record.at - asked > _STOOD_STILL:
+            self._forgiven = record.at
+        yield from self._runs.inspected(record, self._request.runs, self._forgiven)
         yield from self._jobs.inspected(record, asked_jobs, self._forgiven)
         yield from self._stage.inspected(record, self._forgiven)
         yield from self._application.inspected(record, self._forgiven)
@@ -199,70 +183,19 @@ class Deadlines:
         if self._is_over:
             return
         self._is_over = True
-        for run in self._runs.values():
-            yield from run.ended(record.time)
+        yield from self._runs.application_ended(record.time)
         is_proven = record.seq == 0
         yield from self._jobs.application_ended(record.time, is_proven)
         yield from self._stage.application_ended(record.time)
         yield from self._application.ended(record.time, is_proven)
-        for name in sorted(self._unseen):
-            _LOG.warning(
-                "events.deadline.query.%s.batch: no query of this name has started, so this limit had no effect;"
-                " correct the name or remove the key",
-                name,
-            )
+        self._runs.warn_of_unseen()
 
     def driver_lost(self, at: int) -> Iterator[Draft]:
         """End all deadlines, because the driver was killed; yield the events of those that were overdue."""
         if self._is_over or not self._config.is_on:
             return
         self._is_over = True
-        for run in self._runs.values():
-            yield from run.ended(at)
+        yield from self._runs.application_ended(at)
         yield from self._jobs.application_ended(at, False)
         yield from self._stage.application_ended(at)
         yield from self._application.ended(at, False)
-
-    def _query_started(self, record: QueryStarted) -> Iterator[Draft]:
-        run = self._queries.run(record.id, record.run_id, record.name)
-        for earlier in [known for known in self._runs.values() if known.run.query_id == record.id]:
-            if earlier.run is not run:
-                yield from self._forget(earlier.run.run_id, iso_millis(record.timestamp, record.at))
-        self._watch(run, record.name, iso_millis(record.timestamp, record.at))
-
-    def _watch(self, run: Run, name: str | None, began: int) -> RunDeadlines:
-        known = self._runs.get(run.run_id)
-        if known is None:
-            self._unseen.discard(name or "")
-            seconds = {
-                "batch": self._config.queries.get(name or "", self._config.batch),
-                "progress": self._config.progress,
-            }
-            limits = {rule: round(limit * 1000) for rule, limit in seconds.items() if limit is not None}
-            known = self._runs[run.run_id] = RunDeadlines(run, self._edges, limits, self._backlogs, began)
-        return known
-
-    def _progress(self, record: QueryProgress) -> Iterator[Draft]:
-        progress = record.progress
-        run = self._queries.run(progress.id, progress.run_id, progress.name)
-        at = committed_at(record)
-        if run.status.is_over:
-            return
-        watched = self._watch(run, progress.name, at)
-        if is_commit(progress):
-            yield from watched.committed(progress, iso_millis(progress.timestamp, at), at, record.seq == 0)
-        else:
-            yield from watched.idle(at)
-
-    def _idle(self, record: QueryIdle) -> Iterator[Draft]:
-        run = self._runs.get(record.run_id)
-        if run is not None:
-            yield from run.idle(iso_millis(record.timestamp, record.at))
-
-    def _terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        yield from self._forget(record.run_id, record.at)
-
-    def _forget(self, run_id: str, at: int) -> Iterator[Draft]:
-        run = self._runs.pop(run_id, None)
-        if run is not None:
-            yield from run.ended(at)

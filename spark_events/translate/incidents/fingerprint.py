@@ -14,6 +14,9 @@ _PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/+[^\s'\"`,;()\[\]{}<>]*/([^\s'\"`,;
 _VARIABLE = re.compile(r"[^\s'\"`,;()\[\]{}<>=]*\d[^\s'\"`,;()\[\]{}<>=]*")
 _HOST = re.compile(r"(?<=UnknownHostException: )\S+|\S+(?=: (?:Name or service not known|nodename nor servname))")
 _LINE = re.compile(r":\d+(?= in |$)")
+#: Spark's condition at the beginning of a message. Spark omits the exception's type before it in the error of a SQL
+#: execution, but not in that of its job.
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ")
 
 
 def fingerprint(error_type: str, message: str, location: str | None) -> str:
@@ -27,6 +30,8 @@ def fingerprint(error_type: str, message: str, location: str | None) -> str:
         location: the innermost line of the user's code, in the form of ``failure.location``.
     """
     first_line = message.strip().partition("\n")[0][:_LONGEST]
+    if condition := _CONDITION.match(first_line):
+        error_type = condition[1]
     text = _HOST.sub("#", f"{error_type}: {first_line}")
     text = _VARIABLE.sub("#", _PATH.sub(r"#/\1", text))
     frame = _LINE.sub("", short_location(location)) if location else ""

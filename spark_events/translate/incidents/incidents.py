@@ -6,9 +6,10 @@ run, a replay, ``sync`` and ``async-queued`` decide alike.
 =====================  ==========================================  ====================================================
 incident of            opened by (``alarm``)                       closed by (``recovery``)
 =====================  ==========================================  ====================================================
-an application         its failure, or its loss                    its end with success, or the first commit of a query
+an application         its failure, or its loss                    its end with success, or a commit of a query; see
+                                                                   :class:`Successes`
 a streaming query      its failure                                 the first commit of a later run; its application's
-                                                                   success, if it ran without data
+                                                                   success, if it failed or ran without data
 a job group            a failed job, if ``events.alarms.jobs``     the first success of a job that started later; its
                        matches the group                           application's success
 work that hangs        its first overdue deadline, and again at    the end of the last overdue deadline of this work;
@@ -33,9 +34,11 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.event.heartbeat import HEARTBEAT
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft
-from spark_events.translate.incidents.config import AlarmConfig
-from spark_events.translate.incidents.keys import FAILURE, OVERDUE, Keys, job_of, query_of
+from spark_events.translate.incidents.incident_config import AlarmConfig
+from spark_events.translate.incidents.incident_keys import FAILURE, OVERDUE, Keys, job_of, query_of
 from spark_events.translate.incidents.links import Links
+from spark_events.translate.incidents.successes import Successes
+from spark_events.translate.pipelines import FLOW
 
 __all__ = ["Incidents"]
 
@@ -58,6 +61,7 @@ class Incidents:
         event_id: returns the id of the event with a name and a key. The id of an incident is the id of the event that
             opens it, even before that event exists.
         has_deadlines: whether work may be overdue.
+        successes: decides which commits close the application's incident.
     """
 
     def __init__(
@@ -66,7 +70,8 @@ class Incidents:
         keys: Keys,
         links: Links,
         event_id: Callable[[str, tuple[str | int, ...]], str],
-        has_deadlines: bool = False,
+        has_deadlines: bool,
+        successes: Successes,
     ) -> None:
         # Kinds of incidents that an earlier run may have left open: a killed driver does not report that its hanging
         # work has ended.
@@ -75,10 +80,8 @@ class Incidents:
         self._keys = keys
         self._links = links
         self._event_id = event_id
-        # Whether the application's incident may be open: an earlier run may have left it open.
-        self._application_may_be_open = True
-        self._has_recovered = False
-        # The run of each query that has neither committed nor failed.
+        self._successes = successes
+        # The run of each query that has not committed; None if it has failed.
         self._runs: OrderedDict[str, AttributeValue | None] = OrderedDict()
         # By job group: the last failed job, or None if the incident is closed.
         self._groups: OrderedDict[str, int | None] = OrderedDict()
@@ -159,8 +162,7 @@ class Incidents:
         Returns:
             Whether this is an alarm. It is none if this run has succeeded since: no later event would close it.
         """
-        self._application_may_be_open |= not self._has_recovered
-        return not self._has_recovered
+        return not self._successes.has_begun
 
     def _failed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         entity = attributes.get("spark.entity")
@@ -214,7 +216,7 @@ class Incidents:
         entity, new = attributes.get("spark.entity"), attributes.get("spark.status.new")
         if new == "FAILED" or draft.culprit is not None:
             if entity == "query":
-                self._runs.pop(query_of(attributes), None)
+                put(self._runs, query_of(attributes), None, _MOST)
             return self._about_failure(draft, attributes, MEMBER)
         if entity == "job" and new == "FINISHED":
             return self._job_succeeded(attributes)
@@ -240,7 +242,7 @@ class Incidents:
     def _application_succeeded(self, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         groups = [job for job, failed in self._groups.items() if failed is not None]
         queries = [self._keys.of_query(attributes, query, kind) for query in self._runs for kind in self._kinds]
-        self._application_may_be_open, self._has_recovered = False, True
+        self._successes.has_begun = True
         self._runs.clear()
         self._groups.clear()
         return _closes(
@@ -249,16 +251,19 @@ class Incidents:
             *(self._keys.of_job(attributes, job) for job in groups),
         )
 
-    def _committed(self, _: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    def _committed(self, draft: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
         query, run, keys = query_of(attributes), attributes.get(_RUN), []
         if run is not None and self._runs.get(query) == run:
             del self._runs[query]
             keys += [self._keys.of(attributes, kind) for kind in self._kinds]
-        if self._application_may_be_open:
-            # A streaming application may never end on its own, so a commit shows that it works again.
-            keys += [self._keys.of_application(attributes, kind) for kind in self._kinds]
-            self._application_may_be_open = False
-        self._has_recovered = True
+        if FLOW in attributes:
+            # Only the end of a pipeline's run shows whether the pipeline works again.
+            return _closes(*keys) if keys else _NOTHING
+        # A streaming application may never end on its own, so a commit shows that it works again. An application that
+        # is overdue still is, however often it commits.
+        kinds = (FAILURE,) if self._successes.has_begun else self._kinds
+        if self._successes.closes(draft.observed_ts_millis):
+            keys += [self._keys.of_application(attributes, kind) for kind in kinds]
         return _closes(*keys) if keys else _NOTHING
 
     def _reporter_changed(self, _: Draft, attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:

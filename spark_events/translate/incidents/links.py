@@ -8,13 +8,13 @@ from urllib.parse import quote
 from spark_events.event import AttributeValue
 from spark_events.records.types import ApplicationStart
 from spark_events.translate.draft import present
-from spark_events.translate.incidents.config import LinkConfig
+from spark_events.translate.incidents.incident_config import LinkConfig
 
 __all__ = ["Links"]
 
 
 class Links:
-    """Links to the application's pages and to the runbook.
+    """Links to the application's pages, its log, its traces and the runbook.
 
     Args:
         config: the configured URLs.
@@ -51,9 +51,16 @@ class Links:
         found = dict(self._of_application)
         if self.ui:
             found["spark.ui.url"] = self.ui
-        if self._config.runbook is not None:
+        config = self._config
+        templates = {
+            "incident.runbook_url": config.runbook,
+            "spark.log.url": config.log,
+            "spark.trace.url": config.trace,
+        }
+        if any(templates.values()):
             values = {
                 "app": attributes.get("spark.app.name"),
+                "app_id": attributes.get("spark.app.id"),
                 "query": attributes.get("spark.streaming.query.name"),
                 "group": attributes.get("spark.job.group"),
                 "error_type": attributes.get("error.type"),
@@ -61,5 +68,5 @@ class Links:
                 "key": key,
             }
             quoted = {name: quote(str(value or ""), safe="") for name, value in values.items()}
-            found["incident.runbook_url"] = self._config.runbook.format_map(quoted)
+            found |= {name: template.format_map(quoted) for name, template in templates.items() if template}
         return found

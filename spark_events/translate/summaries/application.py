@@ -16,8 +16,8 @@ from spark_events.translate.bounded import put
 from spark_events.translate.commits import input_rows, is_commit
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.queries import Queries
-from spark_events.translate.summaries.config import SummaryConfig
-from spark_events.translate.summaries.problems import took
+from spark_events.translate.summaries.stage_problems import took
+from spark_events.translate.summaries.summary_config import SummaryConfig
 
 __all__ = ["ApplicationSummaries"]
 
@@ -82,8 +82,8 @@ class _QueryNumbers:
         }
         return {f"spark.query.{title}.{name}": value for name, value in values.items()}
 
-    def _quantile(self, share: float) -> int | None:
-        rank = math.ceil(share * self._batches.total())
+    def _quantile(self, fraction: float) -> int | None:
+        rank = math.ceil(fraction * self._batches.total())
         for bucket, count in sorted(self._batches.items()):
             rank -= count
             if rank <= 0:
@@ -187,8 +187,9 @@ class ApplicationSummaries:
         if cost is not None:
             facts.append(f"its core-hours cost {_short(cost)}")
         if totals.failed or totals.killed:
-            attempts = counted(totals.failed + totals.killed, "task attempt")
-            facts.append(f"{attempts} failed or were killed after {took(totals.retried_ms)} in total")
+            verbs = ("failed or was killed", "failed or were killed")
+            attempts = counted(totals.failed + totals.killed, "task attempt", verbs)
+            facts.append(f"{attempts} after {took(totals.retried_ms)} in total")
         when = "has ended" if record.final else "runs"
         return f"Application '{self._application.name}' {when}: {', '.join(facts)}"
 

@@ -11,7 +11,7 @@ from fakes import event
 from reporters.database.databases import Database, OfPostgreSQL, event_at
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
-from spark_events.reporters.database import schema
+from spark_events.reporters.database import event_tables
 
 DAY = 86_400
 
@@ -31,7 +31,7 @@ def test_tables_of_an_old_version_are_refused(database: Database, caplog: pytest
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(2)])
         assert running.counters.delivered == 1
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 5
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 7
 
 
 def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
@@ -48,7 +48,7 @@ def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database)
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 200, app_name="shop", **about)])
         assert running.counters.failures == 0
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 5
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 7
     rows = database.query("SELECT failure_class, failures FROM spark_events_failures_by_cause")
     assert [tuple(row) for row in rows] == [("DISK_FULL", 2)]
 
@@ -70,7 +70,7 @@ def test_events_older_than_the_retention_are_deleted(database: Database, monkeyp
 
     The start event of a running application is kept, because the views need this event.
     """
-    monkeypatch.setattr(schema, "MOST_DELETED", 1)
+    monkeypatch.setattr(event_tables, "MOST_DELETED", 1)
     now = time.time()
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver(old_and_new(now))

@@ -7,14 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fakes import application_end, application_start, decoded
+from report.stories import Story
+from report.test_model import report_of
 
 from reporters.database.databases import Database, OfSQLite, event_at
 from reporters.running import Running
 from spark_events import Event, Severity
 from spark_events.sql import definitions
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.incidents.config import IdentityConfig
+from spark_events.translate.incidents.incident_config import IdentityConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 HOUR = 3_600
@@ -102,6 +105,7 @@ def test_uptime_has_windows(database: Database) -> None:
         database,
         *query("a", "r1", (now - 100 * HOUR, "RUNNING"), (failed, "FAILED")),
         *query("a", "r2", (restarted, "RUNNING")),
+        event_at("Other", now),
     )
     look = (
         "SELECT period, runs, failed_runs, (uptime_ms + 1000) / 3600000, downtime_ms / 3600000 FROM spark_events_uptime"
@@ -160,6 +164,7 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
         database,
         *application("alive", "a", (100, "RUNNING")),
         *query("b", "r1", (100, "RUNNING"), (200, "FAILED")),
+        event_at("Other", time.time(), app="a", app_name="alive"),
     )
     look = "SELECT name, status, uptime_ms / 1000, downtime_ms / 1000 FROM spark_events_uptime WHERE period = 'all'"
     alive, dead = sorted(rows_of(database, look))
@@ -168,6 +173,50 @@ def test_uptime_and_downtime_last_until_now(database: Database) -> None:
     years = 50 * 365 * 86_400
     assert alive[2] > years
     assert dead[3] > years
+
+
+def silences(now: int) -> Story:
+    """Return the events of a healthy query, a silent one, and one whose silent application is not lost yet."""
+    story = Story()
+    healthy, dead = story.application("shop", "app-1"), story.application("bank", "app-2")
+    for app, names in ((healthy, ("clicks", "views")), (dead, ("loans",))):
+        app.status("RUNNING", now - 3 * HOUR * 1000)
+        for name in names:
+            app.query(name, f"{name}-1").status("RUNNING", now - 3 * HOUR * 1000)
+            app.query(name, f"{name}-1").status("FAILED", now - 2 * HOUR * 1000)
+            again = app.query(name, f"{name}-2")
+            again.status("RUNNING", now - 2 * HOUR * 1000 + 60_000)
+            for minute in range(118 if name == "clicks" else 50, 0, -1):
+                last = now if name == "clicks" else now - 65 * 60_000
+                again.commit(last - minute * 60_000, 900)
+    return story
+
+
+@pytest.mark.parametrize("age", [0, HOUR], ids=["now", "no event for an hour"])
+def test_uptime_equals_the_report(age: int, database: Database) -> None:
+    """Silence is no uptime: the view and the report of the same events have the same status, times and share."""
+    now = round(time.time() * 1000)
+    events = silences(now - age * 1000).events
+    written(database, *events)
+    columns = "entity, name, status, uptime_ms, downtime_ms, availability_percent"
+    look = f"SELECT {columns} FROM spark_events_uptime WHERE period = 'all'"
+    found = {row[:2]: row[2:] for row in rows_of(database, look)}
+    report = report_of(events, now=now)
+    expected: dict[tuple[str, str], tuple[Any, ...]] = {
+        (one.kind, one.name): (one.outcome, one.uptime_ms, one.downtime_ms, one.uptime_percent)
+        for one in (*report.applications, *report.queries)
+    }
+    assert found.keys() == expected.keys()
+    assert {row[0] for row in expected.values()} == ({"RUNNING", "SILENT"} if age == 0 else {"SILENT"})
+    for key, (status, up, down, share) in found.items():
+        # A subject that is not silent is up until the clock of the database.
+        same: tuple[Any, ...] = (
+            status,
+            pytest.approx(up, abs=60_000),
+            down,
+            None if share is None else pytest.approx(share, abs=0.5),
+        )
+        assert expected[key] == same, key
 
 
 def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
@@ -224,6 +273,24 @@ def test_a_loss_after_which_the_next_run_works_opens_no_incident(database: Datab
     written(database, *application("nightly", "a", (100, "RUNNING")), event)
     assert rows_of(database, "SELECT incident_role FROM spark_events_failures") == [("member",)]
     assert rows_of(database, "SELECT incident_key FROM spark_events_incidents") == []
+
+
+def test_a_run_that_overlaps_a_lost_run_closes_its_incident_with_its_next_commit(database: Database) -> None:
+    lost: dict[str, Any] = {"entity": "application", "app": "a", "app_name": "shop", "status": "LOST"}
+    commit: dict[str, Any] = {"app": "b", "app_name": "shop", "query": "q1", "run": "r1", "query_name": "clicks"}
+    written(
+        database,
+        *application("shop", "a", (100, "RUNNING")),
+        *application("shop", "b", (110, "RUNNING")),
+        *query("b", "r1", (111, "RUNNING")),
+        event_at("BatchCommitEvent", 120, took=10, **commit),
+        event_at("JobStatusChangeEvent", 150, Severity.FATAL, **lost),
+    )
+    incidents = "SELECT incident_key, opened_ts_millis, closed_ts_millis FROM spark_events_incidents"
+    assert rows_of(database, incidents) == [("shop/failure", 150_000, None)]
+    commits = [event_at("BatchCommitEvent", second, took=10, **commit) for second in (900, 1_500)]
+    written(database, *commits)
+    assert rows_of(database, incidents) == [("shop/failure", 150_000, 900_000)]
 
 
 def failure(

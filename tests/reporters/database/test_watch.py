@@ -10,11 +10,11 @@ from reporters.database.databases import Database
 from spark_events import Event
 from spark_events.clocks import Clocks
 from spark_events.config import Secret
-from spark_events.reporters.database.config import DatabaseConfig, database_url
-from spark_events.reporters.database.reporter import DatabaseReporter
-from spark_events.translate.config import TranslateConfig
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
+from spark_events.reporters.database.database_reporter import DatabaseReporter
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
-from spark_events.watch.database import EventDatabase
+from spark_events.watch.event_database import EventDatabase
 from spark_events.watch.sightings import Sightings
 from spark_events.watch.watcher import WatchConfig, Watcher
 

@@ -18,8 +18,8 @@ from spark_events import Event, Severity
 from spark_events.config import Secret, Settings
 from spark_events.dispatch.pipeline import build
 from spark_events.errors import ConfigError, PermanentError
-from spark_events.reporters.email.config import EmailConfig
-from spark_events.reporters.email.reporter import EmailReporter
+from spark_events.reporters.email.email_config import EmailConfig
+from spark_events.reporters.email.email_reporter import EmailReporter
 
 PASSWORD = "kf83-Hdk2"
 CAUSE = {"failure.root_cause": "ValueError: no currency", "exception.stacktrace": "Traceback:\n  ValueError"}

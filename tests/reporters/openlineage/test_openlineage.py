@@ -15,7 +15,7 @@ from reporters.peers.webhook import Answer, Receiver
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
 from spark_events.cli.send_test import event_for
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 if TYPE_CHECKING:

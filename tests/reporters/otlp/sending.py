@@ -12,10 +12,10 @@ from fakes import event
 
 from spark_events import Event
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.entries import Entry
-from spark_events.reporters.otlp.reporter import OtlpReporter
+from spark_events.reporters.otlp.otlp_reporter import OtlpReporter
 from spark_events.reporters.otlp.target import OtlpConfig
 
 GRPC, HTTP = "grpc", "http/protobuf"
@@ -36,7 +36,7 @@ def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
             for batch in batches:
                 await reporter.report(batch)
         finally:
-            await reporter.close()
+            await reporter.release()
 
     asyncio.run(attempts())
 

@@ -18,7 +18,7 @@ from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
 from spark_events.reporters.otlp.spans import Parent, Spans, ids, traceparent
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -29,9 +29,9 @@ from reporters.peers.otlp import (
     http_receiver,
 )
 from spark_events import PermanentError, ThrottledError, TransientError
+from spark_events.reporters.batch_progress import TooLargeError
+from spark_events.reporters.otlp.otlp_verdicts import of_grpc
 from spark_events.reporters.otlp.target import header_values
-from spark_events.reporters.otlp.verdicts import of_grpc
-from spark_events.reporters.progress import TooLargeError
 
 Codes = grpc.StatusCode
 
@@ -181,7 +181,6 @@ def test_an_invalid_retry_after_is_ignored(value: str) -> None:
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
-    """The dispatcher waits for the delay that a receiver requests, and then delivers."""
     asked = {"left": 1}
 
     def answer(_: list[str]) -> object:
@@ -410,7 +409,6 @@ def test_the_port_of_the_other_protocol_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_http_receiver_records_requests() -> None:
-    """Control: the HTTP receiver records its requests."""
     with http_receiver(lambda _: None) as (receiver, endpoint):
         send(config(HTTP, endpoint), [event(1)])
         assert isinstance(receiver, HttpReceiver)

@@ -12,8 +12,8 @@ from unit.translate.test_incidents import BECAUSE, SITUATIONS
 
 from spark_events import Event
 from spark_events.config import Settings
-from spark_events.dispatch.plans import VERDICT_VARIABLE, read
-from spark_events.reporters.verdict.reporters import (
+from spark_events.dispatch.pipeline_plan import VERDICT_VARIABLE, read
+from spark_events.reporters.verdict.verdict_reporters import (
     TerminationMessageConfig,
     TerminationMessageReporter,
     VerdictConfig,

@@ -14,9 +14,9 @@ from virtual_time import VirtualLoop
 
 from spark_events import Event, Severity
 from spark_events.loops import unwind
-from spark_events.reporters.alerts.files import AlertFiles
-from spark_events.reporters.alerts.formats import AlertFormat
-from spark_events.reporters.alerts.memory import AlertMemory
+from spark_events.reporters.alerts.alert_files import AlertFiles
+from spark_events.reporters.alerts.alert_memory import AlertMemory
+from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.sender import AlertSender, SenderConfig
 from spark_events.reporters.alerts.states import AlertsConfig
 from spark_events.reporters.alerts.store import Alerts

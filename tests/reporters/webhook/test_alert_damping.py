@@ -10,8 +10,8 @@ import pytest
 from reporters.peers.alertmanager import AlertmanagerModel, incidents
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, alert, recovery
 from spark_events import Severity
+from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.alerts.formats import AlertFormat
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS

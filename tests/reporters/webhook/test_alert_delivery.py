@@ -126,4 +126,5 @@ def test_a_reporter_in_its_own_process_defers_a_recovery_too(tmp_path: Path) -> 
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **keys}) as run:
         run.deliver([event for _ in range(2) for event in (alert(), recovery())])
         # Without further events, the recovery follows when the cooldown has ended.
-        eventually(lambda: [one.is_open for one in incidents(receiver.bodies())] == [False, False])
+        eventually(lambda: not any(one.is_open for one in incidents(receiver.bodies())))
+        assert [one.is_open for one in incidents(receiver.bodies())] == [False, False]

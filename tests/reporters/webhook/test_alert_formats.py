@@ -12,8 +12,8 @@ import pytest
 from reporters.awkward import AWKWARD, awkward_event
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, alert, recovery
 from spark_events import Event, Severity
+from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.alerts.formats import AlertFormat
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
@@ -34,6 +34,7 @@ def test_pagerduty_receives_cause_line_and_links() -> None:
     detail = {
         "failure.root_cause": "ValueError: no",
         "failure.location": "/jobs/a.py:3 in f",
+        "failure.source_line": "raise ValueError(row)",
         "error.type": "ValueError",
         "host.name": "h1",
         "spark.streaming.query.name": "clicks",
@@ -44,7 +45,7 @@ def test_pagerduty_receives_cause_line_and_links() -> None:
     payload = one["payload"]
     assert (payload["severity"], payload["source"], payload["component"]) == ("critical", "h1", "shop / clicks")
     assert (payload["class"], payload["summary"][:8], len(payload["summary"])) == ("ValueError", "ValueErr", 1024)
-    assert payload["custom_details"]["Code"] == "/jobs/a.py:3 in f"
+    assert payload["custom_details"]["Code"] == "/jobs/a.py:3 in f: raise ValueError(row)"
     assert one["links"] == [
         {"href": "https://wiki/shop", "text": "Runbook"},
         {"href": "http://h:4040", "text": "Spark UI"},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reporters.webhook.sending import KEY, MINUTE, NOW, Sending, recovery
-from spark_events.reporters.alerts.files import AlertFiles
+from spark_events.reporters.alerts.alert_files import AlertFiles
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.states import AlertsConfig

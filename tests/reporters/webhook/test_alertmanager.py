@@ -70,7 +70,9 @@ def test_a_recovery_without_an_alert_opens_none(alertmanager: Alertmanager) -> N
     with Sending(ALERTMANAGER, skew=3600.0, start=time.time(), post=alertmanager.post) as run:
         run.recover(**{"spark.app.name": "healthy"})
         run.fail(**{"spark.app.name": "healthy"})
-    eventually(lambda: [status for status, _ in alertmanager.notifications("healthy")] == ["firing"])
+    eventually(lambda: alertmanager.notifications("healthy"))
+    assert [status for status, _ in alertmanager.notifications("healthy")] == ["firing"]
+    assert len(alertmanager.active("healthy")) == 1
 
 
 def test_generated_failures_and_recoveries(alertmanager: Alertmanager) -> None:
@@ -99,3 +101,5 @@ def test_generated_failures_and_recoveries(alertmanager: Alertmanager) -> None:
             return Real()
 
     run_state_machine_as_test(AtRealAlertmanager, settings=hypothesis.settings(max_examples=10, stateful_step_count=30))
+    # Each example has compared the open alerts with the causes that hold, at least at its end.
+    assert number >= 10

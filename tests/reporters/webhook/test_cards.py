@@ -13,8 +13,8 @@ from slack_sdk.models.blocks import Block
 
 from reporters.webhook.sending import KEY, NOW, Sending, alert, recovery
 from spark_events import Event, Severity
+from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.card import title_of
-from spark_events.reporters.alerts.formats import AlertFormat
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
@@ -167,7 +167,7 @@ def test_a_list_that_was_refused_is_sent_again_whole() -> None:
 def test_every_message_is_valid_and_within_the_limits(part: str, url: int) -> None:
     """Slack: the limits that its SDK checks, and 40,000 characters. Teams: the schema of cards, and 28 KB."""
     long = {f"spark__tag__t{n}": part * 7_000 for n in range(12)}
-    long |= {"failure__root_cause": part * 7_000, "failure__location": part * 7_000}
+    long |= {f"failure__{name}": part * 7_000 for name in ("root_cause", "location", "source_line")}
     event = failure(part * 7_000, **long, incident__runbook_url="http://wiki/" + "x" * url)
     others = [msgspec.structs.replace(event, event_id=str(n)) for n in range(20)]
     keyed = [type(event.attributes)({**event.attributes, "incident.key": str(n)}) for n in range(20)]

@@ -22,8 +22,8 @@ from spark_events import ConfigError, PermanentError, ThrottledError
 from spark_events.config import Secret, Settings
 from spark_events.dispatch.pipeline import build
 from spark_events.errors import TransientError
-from spark_events.reporters.http.answers import retry_after, verdict
-from spark_events.reporters.http.config import HttpConfig
+from spark_events.reporters.http.http_answers import retry_after, verdict
+from spark_events.reporters.http.http_config import HttpConfig
 from spark_events.reporters.http.post import post_to, trust
 
 NOW = 1_700_000_000.0

@@ -25,7 +25,7 @@ from reporters.peers.alertmanager import Alertmanager
 from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import Event
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 MINUTE = 60_000

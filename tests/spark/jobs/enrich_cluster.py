@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import ONCE, by_value, enrich_at_ten_a_second, logged_opener, lookup, opener, stream
 
-from spark_events import Budget, Limits, enrich_batch
+from spark_events import Auto, Budget, Limits, enrich_batch
 
 logging.basicConfig()
 folder = Path(FOLDER)
@@ -140,9 +140,9 @@ def with_one_executor() -> dict[str, Any]:
 
 
 def adapted() -> dict[str, Any]:
-    """Enrich 11 rows on each executor with the default limits."""
-    limits = Limits(timeout=None, total_timeout=None)
-    rows = spark.range(0, 22, 1, 2)
+    """Enrich 30 rows on each executor, with at most 20 calls in flight."""
+    limits = Limits(max_in_flight=Auto(initial=20, max=20), timeout=None, total_timeout=None)
+    rows = spark.range(0, 60, 1, 2)
     made = enrich_batch(rows, lookup, output="name string, score double", resource=opener(port), limits=limits)
     return {"rows": made.count()}
 

@@ -36,17 +36,27 @@ spark.range(5).write.saveAsTable("orders")
 spark.sql("insert into orders values (1)")
 spark.sql(f"insert overwrite directory '{path('dir')}' using csv select * from orders")
 spark.table("orders").groupBy("id").count().collect()
+# Adaptive execution plans this write again after the shuffle.
+spark.table("orders").groupBy("id").count().write.parquet(path("grouped"))
+truth["grouped"] = files(path("grouped"))
+spark.sql("cache table kept as select * from orders")
 truth["failed"] = fails()
 
 
 def inside(batch: DataFrame, number: int) -> None:
     batch.write.mode("append").parquet(path("inside"))
+    batch.selectExpr("count(*) n").write.mode("overwrite").json(path("counts"))
 
 
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
-writer = rows.writeStream.foreachBatch(inside).option("checkpointLocation", path("cp"))
+writer = rows.writeStream.queryName("inside").foreachBatch(inside).option("checkpointLocation", path("cp"))
 query = writer.trigger(availableNow=True).start()
 query.awaitTermination()
 truth["inside"] = files(path("inside"))
+truth["batches"] = len(os.listdir(path("cp/commits"))) // 2
+# Spark does not tell its listeners what its own file sink has written.
+sink = rows.writeStream.format("parquet").option("checkpointLocation", path("cp-sink"))
+sink.trigger(availableNow=True).start(path("sink")).awaitTermination()
+truth["sink"] = files(path("sink"))
 write_down(truth)
 spark.stop()

@@ -164,7 +164,6 @@ def test_tail_prints_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`tail -n` selects the last events, and `--min-severity` selects events of at least this severity."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, level) for n, level in enumerate(["INFO", "ERROR", "WARN", "INFO"])))
     main(["tail", "-n", "2", str(path)])
@@ -199,7 +198,6 @@ def test_tail_f_starts_with_the_last_events(tmp_path: Path) -> None:
 def test_tail_can_follow_new_events_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`tail -f -n 0` prints only new events."""
     there, came = encode_event(event(1)), encode_event(event(2))
     monkeypatch.setattr(tail, "follow", lambda _: iter([there, None, None, came, None, came]))
     main(["tail", "-f", "-n", "0", str(tmp_path)])
@@ -287,7 +285,6 @@ def test_tail_lists_the_applications_of_the_file(tmp_path: Path, capsys: pytest.
 
 
 def test_help_ends_with_two_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help of each command ends with two examples, which the parser accepts."""
     for command, lines in EXAMPLES.items():
         with pytest.raises(SystemExit):
             main([command, "--help"])
@@ -384,7 +381,6 @@ def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.C
 
 
 def test_tail_reads_a_pipe(tmp_path: Path) -> None:
-    """`tail` reads a pipe, which can be read only once."""
     path = tmp_path / "events.jsonl"
     write(path, event(1))
     command = [*COMMAND, "tail", "/dev/stdin"]
@@ -547,7 +543,6 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
 
 
 def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The option --version prints the package's version."""
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, capsys.readouterr().out) == (0, f"spark-events {__version__}\n")

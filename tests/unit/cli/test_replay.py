@@ -109,7 +109,6 @@ def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[st
 def test_an_event_must_pass_both_filters(
     capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]
 ) -> None:
-    """Only events that pass both the severity filter and the name filter are replayed."""
     replay = Replay(capsys, STREAM, *options)
     assert set(replay.names) == names
     assert replay.code == 0
@@ -132,8 +131,9 @@ def test_a_name_that_no_event_of_a_log_has_is_rejected(capsys: pytest.CaptureFix
 
 
 def test_each_documented_event_of_a_replay_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--name` accepts an event of docs/events.md if and only if docs/replay.md does not exclude this event."""
-    documented = re.findall("^## ([A-Z][A-Za-z]+Event)$", (ROOT / "docs" / "events.md").read_text("utf-8"), re.M)
+    """`--name` accepts an event of docs/events/ if and only if docs/replay.md does not exclude this event."""
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "events").glob("*.md"))
+    documented = re.findall("^## ([A-Z][A-Za-z]+Event)$", pages, re.M)
     rows = re.findall(r"^\| (.+) \| all \| never reported", (ROOT / "docs" / "replay.md").read_text("utf-8"), re.M)
     excluded = {name for row in rows for name in re.findall("`([A-Z][A-Za-z]+Event)`", row)}
     assert {"TestEvent", "EnrichmentEvent", "EventsDroppedEvent"} < excluded < set(documented)

@@ -11,11 +11,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fakes import eventually
 
 from spark_events.cli import main
 from spark_events.cli.run import RetryRule, run
+from spark_events.cli.run_program import end_of
 
 #: Program that writes a verdict, as a sidecar does, and ends.
 PROGRAM = """
@@ -45,7 +47,6 @@ def program(folder: Path, verdict: dict[str, Any], ending: object) -> list[str]:
         ({**FAILED, "retry_useful": False}, 1, 1, 1),
         (FAILED, 3, 3, 1),
         ({**FAILED, "retry_useful": True}, "SIGKILL", 137, 3),
-        ({"outcome": "FINISHED"}, 5, 5, 1),
     ],
 )
 def test_only_what_a_rerun_helps_is_rerun(
@@ -58,6 +59,18 @@ def test_only_what_a_rerun_helps_is_rerun(
     assert (tmp_path / "tries").read_text() == "x" * tries
     assert pauses == [7.0, 14.0][: tries - 1]
     assert json.loads((tmp_path / "kept.json").read_text())["exit_code"] == code
+
+
+def test_the_verdict_s_folder_is_created_and_a_full_disk_keeps_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "verdicts" / "orders" / "1.json"
+    assert run(program(tmp_path, FAILED, 3), RetryRule(), kept) == 3
+    assert [one.name for one in kept.parent.iterdir()] == ["1.json"]
+    assert run(program(tmp_path, FAILED, 3), RetryRule(), kept / "no-folder.json") == 3
+    assert f"cannot write the verdict to {kept}/no-folder.json: Not a directory; the exit code is kept" in (
+        capsys.readouterr().err.replace("File exists", "Not a directory")
+    )
 
 
 def test_a_success_after_a_rerun_is_a_success(tmp_path: Path) -> None:
@@ -75,7 +88,13 @@ exit 1
 @pytest.mark.parametrize(
     ("ending", "outcome", "body"),
     [
-        ("SIGKILL", "LOST", "the program was killed by SIGKILL, and its sidecar wrote no verdict"),
+        (
+            "SIGKILL",
+            "LOST",
+            "the program was killed by SIGKILL (exit code 137), by the kernel's out-of-memory killer or by a command;"
+            " its sidecar wrote no verdict",
+        ),
+        ("SIGSEGV", "LOST", "the program was killed by SIGSEGV (exit code 139); its sidecar wrote no verdict"),
         (4, "FAILED", "the program exited with 4, and no sidecar wrote a verdict"),
     ],
 )
@@ -89,10 +108,191 @@ def test_without_a_verdict_the_exit_code_is_the_evidence(
     assert "not rerun: unknown whether a rerun helps" in capsys.readouterr().err
 
 
-def test_a_program_that_cannot_be_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_events.cli.run._await_verdict", lambda _, code: {"outcome": "FAILED", "exit_code": code})
+def test_a_program_that_cannot_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--", "no-such-program-7"]) == 127
     assert "cannot run no-such-program-7: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outcome", ["FINISHED", "ENDED"])
+def test_the_real_exit_code_corrects_an_outcome(outcome: str, tmp_path: Path) -> None:
+    """The program failed after it had stopped its SparkContext."""
+    kept = tmp_path / "kept.json"
+    assert run(program(tmp_path, {"outcome": outcome, "application": "shop"}, 5), RetryRule(2), kept) == 5
+    verdict = json.loads(kept.read_text())
+    assert (verdict["outcome"], verdict["exit_code"], verdict["body"]) == ("FAILED", 5, "shop: exit code 5")
+
+
+REFUSED = 'raise ConnectionRefusedError(111, "Connection refused")'
+#: Programs that end with exit code 1, and the type of the exception that ended them; None: none did.
+ENDINGS: dict[str, tuple[str, str | None]] = {
+    "an exception": ("python a.py", "ConnectionRefusedError"),
+    "another hook of the program": (
+        "python -c 'import sys; show = sys.excepthook; sys.excepthook = lambda *a: show(*a); import a'",
+        "ConnectionRefusedError",
+    ),
+    "the last of two programs": ("python b.py; python a.py", "ConnectionRefusedError"),
+    "an earlier program": ("python a.py; python b.py; exit 1", None),
+    "an exit code": ("python -c 'import sys; sys.exit(1)'", None),
+    "an exception of a child": (
+        "python -c 'import subprocess, sys; subprocess.run([sys.executable, \"a.py\"]); sys.exit(1)'", None,
+    ),
+    "an exception of a fork": (
+        "python -c 'import os\nif os.fork(): os.wait(); os._exit(1)\nexec(open(\"a.py\").read())'", None,
+    ),
+    "a worker of Spark": ("SPARK_ENV_LOADED=1 python a.py", None),
+    "a program of spark-submit": ("SPARK_ENV_LOADED=1 PYSPARK_GATEWAY_PORT=1 python a.py", "ConnectionRefusedError"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with two programs, which is the current folder, and put this Python first on the path."""
+    (tmp_path / "a.py").write_text(f"def book():\n    {REFUSED}\nbook()\n")
+    (tmp_path / "b.py").write_text("")
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (bin_ / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_the_exception_of_a_program_without_spark(how: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The exception that ended the last program of the command decides; the program's output is unchanged."""
+    command, kind = ENDINGS[how]
+    kept = here / "kept.json"
+    assert run(["sh", "-c", command], RetryRule(), kept) == 1
+    verdict = json.loads(kept.read_text())
+    assert verdict.get("error_type") == kind
+    output = capfd.readouterr().err
+    if kind is not None:
+        assert (verdict["class"], verdict["retry_useful"]) == ("EXTERNAL_SYSTEM", True)
+        assert output.count("Traceback (most recent call last)") == 1
+        assert output.count("ConnectionRefusedError: [Errno 111] Connection refused\n") == 1
+        assert "spark-events:   Rerun: may help (EXTERNAL_SYSTEM)" in output
+    if how == "an exception":
+        assert verdict["location"] == f"{here}/a.py:2 in book"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        ('Py4JError("An error occurred while calling o23.sc")', True),
+        ('Py4JError("An error occurred while calling o23.x. Trace: py4j.Py4JException: no method x")', False),
+        ('Py4JError("shop.Missing does not exist in the JVM")', False),
+        ('Py4JNetworkError("Answer from Java side is empty")', True),
+        ('connect()', True),
+        ('book()', False),
+    ],
+)  # fmt: skip
+def test_a_lost_jvm_is_no_cause(error: str, is_lost: bool, here: Path) -> None:
+    """The exception of a program whose JVM was killed says nothing about a rerun."""
+    (here / "jvm.py").write_text(
+        f"""
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+exec(compile({"def connect():" + chr(10) + "    " + REFUSED!r}, "/opt/spark/py4j/clientserver.py", "exec"))
+
+def book():
+    {REFUSED}
+
+raise {error}
+"""
+    )
+    kept = here / "kept.json"
+    assert run(["python", "jvm.py"], RetryRule(1), kept, lambda _: None) == 1
+    verdict = json.loads(kept.read_text())
+    assert verdict["outcome"] == ("LOST" if is_lost else "FAILED")
+    assert ("retry_useful" in verdict) == (error == "book()")
+
+
+def test_a_failure_after_the_driver_had_stopped_is_explained(here: Path) -> None:
+    """The sidecar reported FINISHED before the program failed."""
+    verdict = '{"outcome": "FINISHED", "application": "shop", "committed": {"clicks": {"batch": 4}}}'
+    kept = here / "kept.json"
+    run(["sh", "-c", f"echo '{verdict}' > $SPARK_EVENTS_VERDICT; python a.py"], RetryRule(), kept)
+    found = json.loads(kept.read_text())
+    assert (found["outcome"], found["class"], found["committed"]["clicks"]["batch"]) == ("FAILED", "EXTERNAL_SYSTEM", 4)
+
+
+def test_the_verdict_of_the_sidecar_comes_first(here: Path) -> None:
+    verdict = json.dumps({**FAILED, "class": "DATA_ERROR", "retry_useful": False})
+    kept = here / "kept.json"
+    run(["sh", "-c", f"echo '{verdict}' > $SPARK_EVENTS_VERDICT; python a.py"], RetryRule(), kept)
+    assert json.loads(kept.read_text())["class"] == "DATA_ERROR"
+
+
+@pytest.mark.parametrize("path", [None, "{here}/mine", "{here}/mine:{here}/other"])
+def test_the_program_s_python_is_as_without_the_command(
+    path: str | None, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONPATH, sys.path and the user's own sitecustomize are those of a program without the command."""
+    (here / "mine").mkdir()
+    (here / "mine" / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = True\n")
+    show = (
+        "import builtins, json, os, sys; names = [n for n in os.environ if 'EXCEPTION' in n];"
+        "open(sys.argv[1], 'w').write(json.dumps([os.environ.get('PYTHONPATH'), sys.path, names,"
+        " hasattr(builtins, 'mine')]))"
+    )
+    if path is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONPATH", path.format(here=here))
+    assert run([sys.executable, "-c", show, "with"], RetryRule(), None) == 0
+    subprocess.run([sys.executable, "-c", show, "without"], check=True)
+    assert json.loads((here / "with").read_text()) == json.loads((here / "without").read_text())
+
+
+def test_ctrl_c_reaches_the_program_once(tmp_path: Path) -> None:
+    """The terminal sends the signal to the whole group, so the command does not pass it on."""
+    counting = (
+        "import pathlib, signal, sys, time\n"
+        "folder, seen = pathlib.Path(sys.argv[1]), []\n"
+        "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(len(seen)))\n"
+        "(folder / 'started').touch()\n"
+        "while True:\n"
+        "    if seen: (folder / 'seen').touch()\n"
+        "    time.sleep(0.05)\n"
+    )
+    (tmp_path / "count.py").write_text(counting)
+    command = "from spark_events.cli import main; import sys; sys.exit(main())"
+    (tmp_path / "go").write_text(
+        f"""exec {sys.executable} -c '{command}' run --verdict {tmp_path}/kept.json -- \
+{sys.executable} {tmp_path}/count.py {tmp_path}"""
+    )
+    # Without `exec`, a shell such as dash stays between `script` and the command, and would get the signal below.
+    terminal = subprocess.Popen(["script", "-qec", f"exec sh {tmp_path}/go", "/dev/null"], stdin=subprocess.PIPE)
+    try:
+        assert terminal.stdin is not None
+        eventually((tmp_path / "started").exists)
+        terminal.stdin.write(b"\x03")
+        terminal.stdin.flush()
+        eventually((tmp_path / "seen").exists)
+        [child] = psutil.Process(terminal.pid).children()
+        child.terminate()
+        terminal.wait(120)
+    finally:
+        terminal.kill()
+        terminal.wait()
+    assert json.loads((tmp_path / "kept.json").read_text())["exit_code"] == 1
+
+
+def test_a_signal_before_the_program_is_known_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may be at work, and a signal may arrive, before the command that started it continues."""
+    start = subprocess.Popen
+
+    def start_and_signal(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        process = start(command, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+    waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    found = end_of(waiting, tmp_path / "verdict.json", tmp_path / "exception.json")
+    assert (found.code, found.was_asked) == (128 + signal.SIGTERM, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

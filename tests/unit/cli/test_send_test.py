@@ -80,7 +80,6 @@ def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **
 
 
 def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The event reaches the destination of the working reporter, and is marked as a test."""
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
@@ -147,7 +146,6 @@ def test_values_of_references_are_hidden(
 
 
 def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If a reporter blocks, the outcomes of the other reporters are printed, and the command exits."""
     code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "500ms", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
@@ -169,7 +167,6 @@ def test_an_unusable_reporter_has_a_row_and_other_reporters_are_tested(
 def test_an_invalid_configuration_is_reported_before_any_event_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message about an invalid configuration contains the key, and no event is sent."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1

@@ -13,7 +13,7 @@ from fakes import ROOT, application_end, application_start, decoded, query_start
 from spark_events.cli import main
 from spark_events.cli.output import CleanFormatter
 from spark_events.event import encode_lines
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 #: Title of the window, erase the screen, a C1 character, right-to-left override, carriage return, line break.

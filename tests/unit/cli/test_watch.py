@@ -30,10 +30,10 @@ from spark_events.clocks import Clocks
 from spark_events.errors import SparkEventsError
 from spark_events.event import decode_event, encode_lines
 from spark_events.event.text import moment
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.dispatch_reports import final_report
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
-from spark_events.watch.folder import RECORD, JsonFolder
+from spark_events.watch.json_folder import RECORD, JsonFolder
 from spark_events.watch.sightings import Sightings
 from spark_events.watch.watcher import WatchConfig, Watcher
 
@@ -344,7 +344,6 @@ def test_invalid_arguments_are_rejected(
 
 
 def test_a_driver_killed_with_its_sidecar_is_lost_within_two_intervals(tmp_path: Path) -> None:
-    """If a real sidecar is killed with its driver, the command reports LOST within two intervals."""
     source, reported = tmp_path / "source", tmp_path / "reported.jsonl"
     source.mkdir()
     settings = {

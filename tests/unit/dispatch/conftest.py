@@ -11,8 +11,8 @@ from fakes import event
 
 from spark_events import Reporter
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
 
@@ -42,9 +42,9 @@ class RecordingStore(Mailbox):
         self.waits += 1
         return super().wait_for_room(weight, timeout)
 
-    def close(self, deadline: float) -> None:
-        self.left = deadline - time.monotonic()
-        super().close(deadline)
+    def close(self, until: float) -> None:
+        self.left = until - time.monotonic()
+        super().close(until)
 
 
 @pytest.fixture

@@ -35,12 +35,12 @@ from misbehaving import NoException, UnprintableError
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.breaker_stage import BreakerStage
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.reporter_thread import ReporterThread
 from spark_events.dispatch.turn import Settlement
-from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin, RecordingStore, entries
 
 NEVER = BreakerConfig(failures=1000)
@@ -117,7 +117,6 @@ def test_the_reporter_s_own_batch_limit_applies(start: Start, most: Any, largest
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )
 def test_a_failed_batch_is_retried_before_later_events(start: Start, fault: Any) -> None:
-    """A failed batch is retried unchanged before later events are sent, so the order is kept."""
     reporter = FaultyReporter([ok, fault, fault, ok])
     delivery = start(reporter, batch_size=2)
     delivery.put(entries(6))
@@ -231,7 +230,6 @@ def test_the_number_of_rejected_events_is_limited_to_the_batch(
 
 
 def test_a_partial_rejection_does_not_affect_the_next_batch(start: Start) -> None:
-    """A partial rejection of one batch does not change the counts of the next batch."""
     reporter = FaultyReporter([partly(1)], forever=transient)
     delivery = start(reporter, batch_size=3)
     delivery.put(entries(6))
@@ -355,7 +353,6 @@ def test_an_error_in_the_retry_loop_does_not_end_the_delivery(start: Start, monk
 
 
 def test_a_rejection_with_an_invalid_number_rejects_the_whole_batch(start: Start) -> None:
-    """A permanent rejection with an invalid number of events rejects the whole batch."""
 
     class Refuses(Reporter):
         def report(self, events: Sequence[Event]) -> None:
@@ -462,7 +459,6 @@ def test_an_error_in_close_is_only_logged(start: Start, caplog: pytest.LogCaptur
 
 
 def test_a_stop_delivers_the_remaining_events(start: Start) -> None:
-    """A stop delivers the remaining events, and then closes the reporter."""
     reporter = FaultyReporter([transient, transient])
     delivery = start(reporter, batch_size=1, retry_initial=0.01)
     delivery.put(entries(5))
@@ -829,7 +825,6 @@ def test_the_driver_waits_again_only_for_a_quick_reporter() -> None:
 
 
 def test_the_driver_does_not_wait_for_a_failing_reporter() -> None:
-    """The driver never waits for space in the mailbox of a failing reporter."""
     store = RecordingStore(2, is_durable=False)
     delivery = start_with_store(FaultyReporter(forever=transient), store)
     delivery.put(entries(2))
@@ -845,7 +840,7 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     store = RecordingStore(is_durable=is_durable)
     delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
     delivery.put(entries(3))
-    turn = delivery._workers.current._turn
+    turn = delivery._threads.current._turn
     assert numbers(turn.take(10)) == [0, 1, 2]
     turn.settle(Settlement("shutdown"), 0.1)
     assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
@@ -855,7 +850,6 @@ def test_durable_events_remain_at_shutdown(is_durable: bool, held: int, dropped:
     ("script", "timeout"), [([transient], 60.0), ([], 0.3)], ids=["has failed, then hangs", "fails at the end"]
 )
 def test_durable_events_delay_the_end_by_at_most_a_second(script: list[Step], timeout: float) -> None:
-    """If the destination of durable events does not respond, it delays the application's end by at most a second."""
     store, reporter = RecordingStore(), FaultyReporter(script, forever=hang)
     delivery = start_with_store(reporter, store, timeout=timeout)
     delivery.put(entries(1))
@@ -870,7 +864,7 @@ def test_durable_events_remain_if_the_reporter_cannot_be_opened() -> None:
     delivery = start_with_store(reporter, store)
     delivery.put(entries(3))
     eventually(lambda: delivery.counters().failures)
-    delivery._workers.current.join(20)
+    delivery._threads.current.join(20)
     assert (delivery.counters().held, delivery.counters().dropped) == (3, {})
     stop(delivery, within=20)
 
@@ -879,7 +873,7 @@ def test_the_last_moment_is_reserved_for_the_disk(monkeypatch: pytest.MonkeyPatc
     """Even if a destination hangs, the last moments before the deadline are reserved for writing events to disk."""
     waits: list[float] = []
     # The test does not wait for the hanging call; it only checks how long the delivery would wait.
-    monkeypatch.setattr(Worker, "join", lambda worker, timeout: waits.append(timeout))
+    monkeypatch.setattr(ReporterThread, "join", lambda thread, timeout: waits.append(timeout))
     store, reporter = RecordingStore(), FaultyReporter(forever=hang)
     delivery = start_with_store(reporter, store)
     delivery.put(entries(1))

@@ -13,8 +13,8 @@ from lateness import Witness
 
 from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.dispatcher import Dispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.mailbox import Mailbox
@@ -47,7 +47,6 @@ def entries(first: int, last: int) -> list[Entry]:
 
 
 def test_every_reporter_gets_every_event() -> None:
-    """All reporters get the same events in the same order."""
     reporters = [FaultyReporter(), FaultyReporter([transient])]
     dispatcher = Dispatcher(deliveries(*reporters), 20, sync=True)
     dispatcher.start()
@@ -168,7 +167,6 @@ def test_async_waits_only_for_guaranteed_reporters(gated: GatedReporter) -> None
 
 
 def test_sync_without_events_does_not_wait() -> None:
-    """The sync dispatcher does not wait for a record without events."""
     dispatcher = Dispatcher(deliveries(FaultyReporter()), 20, sync=True)
     dispatcher.start()
     dispatcher.dispatch([], 9)
@@ -192,7 +190,6 @@ def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
 
 
 def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedReporter) -> None:
-    """A record is complete, and may be acknowledged, when the slowest reporter has settled its events."""
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
@@ -211,7 +208,6 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 
 def test_records_without_events_are_complete_up_to_the_oldest_pending_event(gated: GatedReporter) -> None:
-    """A record without events is complete when all events of earlier records are settled."""
     dispatcher = Dispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)

@@ -12,8 +12,8 @@ from fakes import FaultyReporter, balances, eventually, numbers, permanent, tran
 
 from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
-from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.dispatcher import Dispatcher
 from unit.dispatch.conftest import RecordingStore, entries
 
@@ -94,13 +94,12 @@ def test_a_blocked_thread_is_replaced(gate: threading.Event) -> None:
 
 
 def test_an_abandoned_call_that_returns_changes_no_count(gate: threading.Event) -> None:
-    """If an abandoned call returns later, its events are not counted twice."""
     first, second = Blocking(gate, []), FaultyReporter()
     reporters: list[Reporter] = [first, second]
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(2))
     assert first.entered.wait(20)
-    abandoned = delivery._workers.current
+    abandoned = delivery._threads.current
     check_later(delivery)
     assert delivery.tally.hung == 1
     assert delivery.wait_until_settled(20)
@@ -161,10 +160,9 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
 
 
 def test_a_returned_thread_does_not_count_towards_the_limit(gate: threading.Event) -> None:
-    """A thread that has returned does not count towards the limit of blocked threads."""
     first = threading.Event()
     blocking = BlockingReplacements(first, gate)
-    returned = blocking.delivery._workers.current
+    returned = blocking.delivery._threads.current
     blocking.abandon(4)
     blocking.wait_until_blocked(5)
     first.set()
@@ -271,7 +269,7 @@ def test_a_busy_thread_is_abandoned_and_replaced() -> None:
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
-    abandoned = delivery._workers.current
+    abandoned = delivery._threads.current
     delivery.put(entries(3))
     assert spinning.entered.wait(20)
     check_later(delivery)
@@ -500,6 +498,23 @@ def test_a_failing_check_does_not_stop_the_supervision_of_other_reporters(
     assert numbers(taken.events) == [0, 1, 2]
     dispatcher.stop(time.monotonic() + 5)
     assert caplog.text.count("reporter defective: the check for blocked threads failed") == 1
+
+
+def test_a_check_that_fails_again_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    script, is_over = [True, True, False, True], threading.Event()
+
+    class FailingCheck(Delivery):
+        def check(self, now: float) -> None:
+            if not script:
+                is_over.set()
+            elif script.pop(0):
+                raise RuntimeError("a defect")
+
+    dispatcher = Dispatcher([FailingCheck("defective", FaultyReporter, DeliveryConfig(), 100)], 20)
+    dispatcher.start()
+    assert is_over.wait(20)
+    dispatcher.stop(time.monotonic() + 5)
+    assert caplog.text.count("reporter defective: the check for blocked threads failed") == 2
 
 
 def test_a_burst_waits_once_for_a_stuck_reporter(gate: threading.Event) -> None:

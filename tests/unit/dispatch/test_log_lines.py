@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_events.dispatch.process.setup import LogLines
-from spark_events.reporters.log import DRIVER_LOGGER
+from spark_events.reporters.log_reporter import DRIVER_LOGGER
 
 
 class Broken(LogLines):

@@ -123,7 +123,6 @@ def test_a_batch_has_fewer_large_events() -> None:
 
 
 def test_events_in_flight_are_not_shed() -> None:
-    """Events in flight use capacity, but are not shed."""
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
@@ -134,7 +133,6 @@ def test_events_in_flight_are_not_shed() -> None:
 
 
 def test_a_new_event_is_shed_if_all_other_events_are_in_flight() -> None:
-    """If all other events are in flight, a new event is shed immediately."""
     box = mailbox(capacity=1)
     box.put(entries("I"))
     box.take(1)
@@ -169,7 +167,6 @@ def test_clearing_counts_the_lost_events() -> None:
 
 
 def test_waiting_ends_when_all_events_are_dropped() -> None:
-    """A thread that waits for an empty mailbox is notified when all events are dropped."""
     box = mailbox()
     box.put(entries("II"))
     box.take(1)
@@ -197,7 +194,7 @@ def test_waiting_ends_when_all_events_are_settled() -> None:
 
 
 def test_only_the_first_event_wakes_the_worker() -> None:
-    """Only the first event in an empty mailbox wakes the worker, because a worker with queued events does not sleep."""
+    """Only the first event in an empty mailbox wakes the thread, because a thread with queued events does not sleep."""
     box = mailbox(2)
     assert not box.put([])
     assert box.put(entries("I"))

@@ -49,7 +49,6 @@ def test_a_notification_before_the_wait_is_received(signal: asyncio.Event, loop:
 
 
 def test_a_notification_wakes_another_thread(signal: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
-    """A notification wakes another thread. After each reset, the next notification wakes the thread again."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:

@@ -16,11 +16,11 @@ from spark_events import ConfigError, Event, Reporter, Severity
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.pipeline import Pipeline, build
-from spark_events.dispatch.process.reporter import ProcessReporter
+from spark_events.dispatch.process.process_reporter import ProcessReporter
 from spark_events.dispatch.selection import may_fit
 from spark_events.errors import MissingExtraError
 from spark_events.reporters.file import FileReporter
-from spark_events.reporters.log import LogReporter
+from spark_events.reporters.log_reporter import LogReporter
 
 
 class Collecting(Reporter):
@@ -126,7 +126,6 @@ def test_all_configured_reporters_are_active() -> None:
 
 
 def test_events_reporters_selects_the_reporters_and_their_order() -> None:
-    """The active reporters are exactly those in events.reporters, in this order."""
     configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
     assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
 

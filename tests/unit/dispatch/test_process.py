@@ -22,12 +22,12 @@ from misbehaving import UnprintableError
 
 from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
-from spark_events.dispatch.calls import most_of
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entry
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.child import Child
-from spark_events.dispatch.process.reporter import ProcessReporter
+from spark_events.dispatch.process.process_reporter import ProcessReporter
+from spark_events.dispatch.reporter_calls import most_of
 from spark_events.errors import ReporterProcessError
 from unit.dispatch.conftest import Begin
 
@@ -177,7 +177,6 @@ def test_a_death_between_batches_costs_one_attempt(start: Start, path: Path, cap
 
 
 def test_log_records_reach_the_sidecar_s_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Log records of a reporter's process reach the sidecar's log with the logger's name and level."""
     delivery = start()
     delivery.put(entries(event(7, do="log")))
     assert delivery.wait_until_settled(20)
@@ -228,7 +227,6 @@ def test_the_batch_limit_may_be_any_number() -> None:
 
 
 def test_the_reporter_s_batch_limit_applies(start: Start, path: Path) -> None:
-    """The reporter's own batch limit applies from the first call on."""
     delivery = start("misbehaving:ModestObedient", batch_size=100)
     delivery.put(entries(*(event(n) for n in range(7))))
     assert delivery.wait_until_settled(20)
@@ -300,7 +298,6 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
 def test_a_failing_constructor_or_open_is_retried(
     start: Start, caplog: pytest.LogCaptureFixture, kind: str, what: str
 ) -> None:
-    """If the constructor or open() fails, it is retried, and the reporter's events are held."""
     delivery = start(kind)
     delivery.put(entries(event(0)))
     eventually(lambda: delivery.counters().failures >= 2)

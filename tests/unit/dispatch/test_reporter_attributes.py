@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from fakes import FaultyReporter
 
-from spark_events.dispatch.calls import linger_of, most_of
+from spark_events.dispatch.reporter_calls import linger_of, most_of, rest_of
+from spark_events.event import Severity
+from spark_events.reporters.reporter import Rest
 
 
 def made() -> FaultyReporter:
@@ -53,6 +55,16 @@ def test_an_invalid_linger_time_is_logged_once(value: Any, shown: str, caplog: p
     assert caplog.messages == [
         f"reporter class Pager: linger is ignored: it is {shown}; allowed: seconds, 0 or more; correct the class"
     ]
+
+
+@pytest.mark.parametrize("value", [60.0, Rest(-1.0), Rest(float("nan")), Rest(1.0, "ERROR")])  # type: ignore[arg-type]
+def test_an_invalid_rest_is_logged_once(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = made()
+    reporter.rest = value
+    assert [rest_of(reporter) for _ in range(3)] == [Rest()] * 3
+    assert len(caplog.messages) == 1
+    reporter.rest = Rest(3_600.0, Severity.ERROR)
+    assert rest_of(reporter) == Rest(60.0, Severity.ERROR)
 
 
 def test_another_invalid_value_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,7 +76,6 @@ def test_excludes_override_includes() -> None:
 
 
 def test_severity_is_a_threshold() -> None:
-    """Events of the configured severity or above pass."""
     chosen = selection(severity="warn")
     passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
     assert passed == ["WARN", "ERROR", "FATAL"]

@@ -91,7 +91,6 @@ def test_a_stop_ends_at_its_deadline_with_all_faulty_reporters(tmp_path: Path, w
 
 
 def test_a_stop_without_time_returns_at_once(tmp_path: Path, witness: Witness) -> None:
-    """A stop without remaining time returns at once and counts the undelivered events."""
     dispatcher = pipeline_with(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
     dispatcher.start()
     fill(dispatcher, 0, 5)

@@ -152,7 +152,6 @@ def test_invalid_values_are_rejected(arguments: dict[str, Any], message: str) ->
 
 
 def test_a_plan_can_be_pickled() -> None:
-    """A pickled plan is equal to the original, with its columns as tuples."""
     retry = Retry(on=[ValueError])
     plan = Plan(one, key="user", coalesce_by=["a", "b"], retry=retry, cache=Cache())  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(plan)) == plan
@@ -172,21 +171,22 @@ def test_the_engine_needs_no_compiled_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "executors", "initial"),
+    ("given", "tasks", "share"),
     [
-        ("auto", 1, 20),
-        ("auto", 2, 10),
-        ("auto", 3, 8),
-        ("auto", 100, 8),
-        (Auto(initial=200), 4, 50),
-        (Auto(initial=3), 2, 3),
-        (Auto(min=15), 2, 15),
-        (Auto(max=4), 2, 4),
-        (30, 2, 30),
-        (Auto(8, 8, 8), 4, 8),
+        ("auto", 1, Auto(1, 1000, 2)),
+        ("auto", 100, Auto(1, 10, 2)),
+        ("auto", 5000, Auto(1, 1, 1)),
+        (Auto(initial=20), 2, Auto(1, 500, 10)),
+        (Auto(initial=20), 3, Auto(1, 333, 8)),
+        (Auto(initial=20), 50, Auto(1, 20, 8)),
+        (Auto(initial=200), 4, Auto(1, 250, 50)),
+        (Auto(initial=3), 2, Auto(1, 500, 3)),
+        (Auto(min=15), 2, Auto(7, 500, 8)),
+        (Auto(max=1), 2, Auto(1, 1, 1)),
+        (30, 2, Auto(30, 30, 30)),
+        (Auto(8, 8, 8), 4, Auto(8, 8, 8)),
     ],
 )
-def test_executors_divide_the_first_calls_in_flight(given: Any, executors: int, initial: int) -> None:
-    """Each executor starts with at least 8 calls, or with all if there are fewer; fixed numbers stay unchanged."""
-    plan = Plan(one, max_in_flight=given, executors=executors)
-    assert plan.executor_window == Auto(plan.window.min, plan.window.max, initial)
+def test_tasks_without_leases_divide_the_bounds(given: Any, tasks: int, share: Auto) -> None:
+    """A task starts with at least 8 calls, or with all if there are fewer; a fixed number applies to each task."""
+    assert Plan(one, max_in_flight=given, tasks=tasks).task_window == share

@@ -132,7 +132,7 @@ def test_the_default_timeout_follows_a_shorter_total_timeout() -> None:
 
 def test_the_default_number_of_calls_in_flight_fits_its_bounds() -> None:
     """If the user sets bounds, the default initial number is moved into these bounds."""
-    assert (Auto(max=10).initial, Auto(min=50).initial, Auto(min=5, max=80).initial) == (10, 50, 20)
+    assert (Auto(max=10).initial, Auto(min=50).initial, Auto(min=5, max=80).initial) == (2, 50, 5)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from spark_events.clocks import Clocks
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
-from spark_events.follow.follower import FollowConfig, Follower, Round
+from spark_events.follow.follower import FollowConfig, Follower, Sweep
 from spark_events.follow.positions import PositionFile
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"
@@ -94,7 +94,7 @@ class Following:
         at = self.clock.clocks().wall()
         os.utime(path, (at, at))
 
-    def look(self, after: float = 10.0) -> Round:
+    def look(self, after: float = 10.0) -> Sweep:
         self.clock.now += after
         found = self._follower.look()
         assert self.destination.unsettled == 0
@@ -194,6 +194,32 @@ def test_an_application_that_reports_live_is_history(following: Following, setti
     following.look()
     assert following.destination.ids == expected()
     assert following.destination.alarms == ([] if "io.sparkevents" in reports else following.destination.events)
+
+
+class _KilledError(BaseException):
+    """End of the process."""
+
+
+def test_a_log_that_is_completed_during_the_first_look_raises_alarms(tmp_path: Path) -> None:
+    """Reading the history may take hours; a process that is killed meanwhile misses no alarm afterwards."""
+    following = Following(tmp_path)
+    following.write("local-1", b"".join(LINES))
+
+    class Killed(Collected):
+        def take(self, events: Sequence[Event], *, notify: bool = True) -> None:
+            raise _KilledError
+
+    rest, following.destination = following.destination, Killed()
+    following.start()
+    with pytest.raises(_KilledError):
+        following.look()
+    following.destination = rest
+    following.write("local-2", b"".join(LINES).replace(b"local-1795262840328", b"local-2"))
+    following.start()
+    following.look()
+    history = expected()
+    assert set(history) < set(following.destination.ids)
+    assert [event.event_id for event in following.destination.alarms] == expected(following.folder / "local-2")
 
 
 def test_complete_logs_at_the_first_look_are_history(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import com.sun.management.ThreadMXBean;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.ApplicationRecords;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.QueueConfig;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.Subject;
 import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.queue.Timeout;
 import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
 import java.lang.management.ManagementFactory;
@@ -75,7 +75,7 @@ final class RecordQueueTest {
 
   static RecordWriter writer(RecordQueue queue) {
     Settings settings = Settings.read(new SparkConf(false), Collections.emptyMap());
-    return new RecordWriter(settings, "app", queue, new Deadline());
+    return new RecordWriter(settings, "app", queue, new Timeout());
   }
 
   static String kinds(List<Record> records) {
@@ -217,7 +217,7 @@ final class RecordQueueTest {
             }
         }
         is(queue.size() <= capacity, true);
-        is(queue.usage.share() >= 0 && queue.usage.share() <= 1, true);
+        is(queue.usage.usedFraction() >= 0 && queue.usage.usedFraction() <= 1, true);
       }
       queue.finish();
       while (queue.size() > 0 || !written.isEmpty() || !queue.drops.unreported().isEmpty()) {
@@ -227,7 +227,7 @@ final class RecordQueueTest {
         }
         acknowledgeSome(queue, written, acknowledged, written.size());
       }
-      is(queue.size() + " " + queue.usage.share() + " " + queue.progress.hasStalledFor(0), "0 0.0 false");
+      is(queue.size() + " " + queue.usage.usedFraction() + " " + queue.progress.hasStalledFor(0), "0 0.0 false");
       long reported = 0;
       long accounts = 0;
       for (Record record : acknowledged) {
@@ -639,13 +639,13 @@ final class RecordQueueTest {
   void theUsageTellsHowNearADropIs() throws Exception {
     RecordQueue queue = new RecordQueue(QueueConfig.of(64).withBytes(1_000));
     offerRoutine(queue, 64);
-    is(queue.usage.share() + " " + queue.drops.total(), "1.0 0");
+    is(queue.usage.usedFraction() + " " + queue.drops.total(), "1.0 0");
     takeAll(queue);
-    is(queue.usage.share() + " " + queue.usage.unacknowledged(), "0.0 56");
+    is(queue.usage.usedFraction() + " " + queue.usage.unacknowledged(), "0.0 56");
     offerRoutine(queue, 48);
-    is(queue.usage.share() + " " + queue.usage.unacknowledged(), "0.75 16");
+    is(queue.usage.usedFraction() + " " + queue.usage.unacknowledged(), "0.75 16");
     queue.offer(large(1_892)); // 1,900 of 2,000 bytes
-    is(queue.usage.share() + " " + queue.usage.wasNearlyFull() + " " + queue.drops.total(), "0.95 true 0");
+    is(queue.usage.usedFraction() + " " + queue.usage.wasNearlyFull() + " " + queue.drops.total(), "0.95 true 0");
   }
 
   /** An unwritable record leaves the queue, and a report of the loss follows immediately. */

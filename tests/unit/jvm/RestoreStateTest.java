@@ -62,7 +62,7 @@ final class RestoreStateTest {
   }
 
   private Record jobEnded(int job) {
-    return jobs.endRecord(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$), null);
+    return jobs.endRecord(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$), null, null);
   }
 
   /** Offers records and acknowledges them. */

@@ -10,15 +10,21 @@ import io.sparkevents.listener.Redaction;
 import io.sparkevents.listener.SqlRecords;
 import io.sparkevents.queue.Record;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.execution.SparkPlanInfo;
+import org.apache.spark.sql.execution.metric.SQLMetricInfo;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent;
 import org.junit.jupiter.api.Test;
 import scala.Option;
+import scala.Tuple2;
+import scala.collection.JavaConverters;
+import scala.collection.immutable.Seq;
 
 /** Tests of the records about the start and end of SQL executions. */
 final class SqlRecordsTest {
@@ -27,21 +33,27 @@ final class SqlRecordsTest {
       new JobRecords(batches::add, true, new JobProperties(new Redaction(Redaction.SPARK_DEFAULT)));
 
   private static SparkListenerEvent started(long id, long root, String description) {
-    return started(id, root, description, "plan");
+    return started(id, root, description, "plan", null);
   }
 
-  private static SparkListenerEvent started(long id, long root, String description, String plan) {
+  private static SparkListenerEvent started(
+      long id, long root, String description, String printed, SparkPlanInfo plan) {
+    return started(id, root, description, printed, plan, null);
+  }
+
+  private static SparkListenerEvent started(
+      long id, long root, String description, String printed, SparkPlanInfo plan, String group) {
     return new SparkListenerSQLExecutionStart(
         id,
         Option.apply((Object) root),
         description,
         "details",
+        printed,
         plan,
-        null,
         5,
         scala.collection.immutable.Map$.MODULE$.empty(),
         scala.collection.immutable.Set$.MODULE$.empty(),
-        Option.empty(),
+        Option.apply(group),
         Option.empty());
   }
 
@@ -66,40 +78,76 @@ final class SqlRecordsTest {
     is(failed.path("execution_id").asLong() + " " + failed.path("root_id").asLong(), "2 1");
     is(failed.path("description").asText() + " " + failed.path("error").asText(), "nightly [X_Y] no");
     is(failed.path("time").asLong(), 9);
-    JsonNode again = line(records.of(ended(1, "")));
-    is(again.path("error").isNull(), true);
-    is(records.of(ended(3, "")), null);
+    // the outermost execution began before the failure
+    is(records.of(ended(1, "")), null);
+    records.of(started(3, 3, "next"));
+    is(line(records.of(ended(3, ""))).path("error").isNull(), true);
+    is(records.of(ended(4, "")), null);
     // an execution with an unknown start, and an execution of a Spark version without error messages
     is(line(records.of(ended(7, "no"))).path("root_id").asLong(), 7);
+    records.of(started(8, 8, "x"));
     is(line(records.of(ended(8, null))).path("error").isNull(), true);
     records.of(started(9, 9, "password=hunter2"));
     is(line(records.of(ended(9, "no"))).path("description").asText(), "*********(redacted)");
   }
 
-  /**
-   * The record of a start contains the plan's lines that name tables and paths, redacted and not longer than the limit.
-   */
+  /** Each job group has its own first success; that of any group follows a failure without a group. */
+  @Test
+  void theNextSuccessOfEachGroupIsRecorded() {
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
+    String[] groups = {"a", null, "b", "b", "a", "a"};
+    String[] errors = {"no", "no", "", "", "", ""};
+    StringBuilder recorded = new StringBuilder();
+    for (int id = 0; id < groups.length; id++) {
+      records.of(started(id, id, "x", "plan", null, groups[id]));
+      recorded.append(records.of(ended(id, errors[id])) == null ? 0 : 1);
+    }
+    is(recorded.toString(), "111010");
+  }
+
+  private static SparkPlanInfo node(String name, String arguments, String location, SparkPlanInfo... children) {
+    Seq<SparkPlanInfo> below = JavaConverters.asScalaBuffer(Arrays.asList(children)).toSeq();
+    scala.collection.immutable.Map<String, String> metadata = scala.collection.immutable.Map$.MODULE$.empty();
+    if (location != null) {
+      metadata = metadata.$plus(new Tuple2<>("Location", location));
+    }
+    Seq<SQLMetricInfo> none = JavaConverters.asScalaBuffer(new ArrayList<SQLMetricInfo>()).toSeq();
+    return new SparkPlanInfo(name, (name + " " + arguments).trim(), below, metadata, none);
+  }
+
+  private JsonNode plan(String printed, SparkPlanInfo root) throws Exception {
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
+    return line(records.of(started(1, 1, "x", printed, root))).path("plan");
+  }
+
+  /** The record of a start contains the plan's nodes that name tables and paths, redacted and within the limit. */
   @Test
   void aStartNamesTablesAndPaths() throws Exception {
-    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT), jobs);
-    String plan =
-        "== Physical Plan ==\n* Project (2)\n\n(1) Scan parquet a.b\nOutput [1]: [x]\nLocation: InMemoryFileIndex [file:/a]"
-            + "\n\n(2) Project\nArguments: no\n\n(3) Execute InsertIntoHadoopFsRelationCommand\nArguments: s3://token@b, x";
-    JsonNode line = line(records.of(started(1, 1, "x", plan)));
+    SparkPlanInfo scan = node("Scan parquet a.b", "", "InMemoryFileIndex(1 paths)[file:/a]");
+    SparkPlanInfo insert = node("Execute InsertIntoX", "s3://token@b, x", null, node("Project", "no", null, scan));
     is(
-        line.path("plan"),
-        "[\"(1) Scan parquet a.b\",\"Location: InMemoryFileIndex [file:/a]\","
-            + "\"(3) Execute InsertIntoHadoopFsRelationCommand\",\"*********(redacted)\"]");
-    is(line.path("time").asLong() + " " + line.path("root_id").asLong(), "5 1");
-    StringBuilder many = new StringBuilder();
-    for (int node = 0; node < 1_000; node++) {
-      many.append("(1) Scan parquet table").append(node).append("\n");
-    }
+        plan("", insert),
+        "[{\"name\":\"Execute InsertIntoX\",\"arguments\":\"*********(redacted)\"},"
+            + "{\"name\":\"Scan parquet a.b\",\"location\":\"InMemoryFileIndex(1 paths)[file:/a]\"}]");
+    SparkPlanInfo[] many = new SparkPlanInfo[1_000];
+    Arrays.setAll(many, number -> node("Scan parquet table" + number, "", null));
     int length = 0;
-    for (JsonNode one : line(records.of(started(2, 2, "x", many.toString()))).path("plan")) {
-      length += one.asText().length();
+    for (JsonNode one : plan("", node("Union", "", null, many))) {
+      length += one.path("name").asText().length();
     }
     is(length, 4_096);
+  }
+
+  /** Only the printed plan contains the arguments of a command that is executed at once. */
+  @Test
+  void aCommandHasTheArgumentsOfThePrintedPlan() throws Exception {
+    String printed =
+        "== Physical Plan ==\nExecute SaveX (1)\n   +- SaveX (2)\n\n\n(1) Execute SaveX\nOutput: []\n\n"
+            + "(2) SaveX\nArguments: `a`.`b`, Append\n\n";
+    SparkPlanInfo command = node("Execute SaveX", "", null);
+    is(plan(printed, command), "[{\"name\":\"Execute SaveX\",\"arguments\":\"`a`.`b`, Append\"}]");
+    is(plan("(2) SaveX\n\n(3) Other\nArguments: c", command), "[{\"name\":\"Execute SaveX\"}]");
+    is(plan("", null), "[]");
   }
 
   /** The listener passes events of Spark SQL on, and ignores events of other programs. */

@@ -257,6 +257,25 @@ final class TotalsTest {
     is(values(totals, "stages", "stages_failed", "stages_cancelled"), "3 1 2");
   }
 
+  /** The peaks of a failure are those of the executor of the failed task; the highest of any executor without a task. */
+  @Test
+  void peaksAreThoseOfTheFailedExecutor() throws Exception {
+    String[] reasons = {
+      "Lost task 0.0 in stage 0.0 (TID 0) (h executor e0): a.B", "Lost task (TID 7) (h executor e7): a.B", "a.B"
+    };
+    String[] expected = {"e0 1000 2000 0", "e7 0 0 0", " 1001 2001 0"};
+    for (int i = 0; i < reasons.length; i++) {
+      Driver driver = new Driver(0);
+      StageInfo stage = driver.submit(0);
+      ended(driver, 0, 100, Success$.MODULE$, false, null);
+      ended(driver, 1, 100, Success$.MODULE$, false, null);
+      stage.failureReason_$eq(Option.apply(reasons[i]));
+      driver.complete(stage, T + 200);
+      JsonNode peaks = driver.only("stage_completed").get("peaks");
+      is(values(peaks, "executor", "executor_heap", "executor_offheap", "executor_python"), expected[i]);
+    }
+  }
+
   /** After each interval, totals are recorded at the next end of a stage or job. They include running stages. */
   @Test
   void totalsFollowTheInterval() throws Exception {

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from spark_events.records import types as r
 from spark_events.records.event_log import compression
-from spark_events.records.event_log.files import EventLog, find_logs, looks_like_a_log
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.records.event_log.records import LogRecord
+from spark_events.records.event_log.handlers import LogRecord
+from spark_events.records.event_log.log_files import EventLog, find_logs, looks_like_a_log
+from spark_events.records.event_log.log_reader import EventLogReader
+from spark_events.records.plan_tables import PlannedNode
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -124,15 +125,29 @@ def test_the_clock_never_goes_back(fixture: Path) -> None:
 # --- redaction ----------------------------------------------------------------------------------
 
 REDACTED = "*********(redacted)"
-PLAN = (
-    "== Physical Plan ==\n* Project (2)\n\n(1) Scan parquet a.b\nOutput [1]: [x]\nLocation: InMemoryFileIndex [file:/a]"
-    "\n\n(2) Project\nArguments: no\n\n(3) Execute InsertIntoHadoopFsRelationCommand\nArguments: s3://token@b, x"
-)
+INSERT = "Execute InsertIntoHadoopFsRelationCommand"
+PLAN = {
+    "nodeName": INSERT,
+    "simpleString": f"{INSERT} s3://token@b, x",
+    "children": [
+        {
+            "nodeName": "Project",
+            "simpleString": "Project no",
+            "children": [
+                {
+                    "nodeName": "Scan parquet a.b",
+                    "simpleString": "",
+                    "metadata": {"Location": "InMemoryFileIndex(1 paths)[file:/a]"},
+                }
+            ],
+        }
+    ],
+}
 
 
 def redacted(path: Path, properties: dict[str, str]) -> Reading:
     """Read a log whose strings contain the same secrets as the cases in SqlRecordsTest.java and ShimTest.java."""
-    sql = {"description": "password=hunter2", "details": "", "physicalPlanDescription": PLAN, "time": T}
+    sql = {"description": "password=hunter2", "details": "", "sparkPlanInfo": PLAN, "time": T}
     kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
     given = {"spark.job.description": "password=hunter2", "spark.jobGroup.id": "nightly"}
     return read(
@@ -152,7 +167,7 @@ def redacted(path: Path, properties: dict[str, str]) -> Reading:
     ("properties", "name", "description", "arguments", "group"),
     [
         ({}, "nightly", REDACTED, REDACTED, "nightly"),
-        ({"spark.redaction.regex": "nightly"}, REDACTED, "password=hunter2", "Arguments: s3://token@b, x", REDACTED),
+        ({"spark.redaction.regex": "nightly"}, REDACTED, "password=hunter2", "s3://token@b, x", REDACTED),
         ({"spark.redaction.regex": "["}, "nightly", REDACTED, REDACTED, "nightly"),
         ({"spark.redaction.regex": REDACTED}, "nightly", REDACTED, REDACTED, "nightly"),
         ({"spark.redaction.regex": REDACTED, "spark.app.name": REDACTED}, REDACTED, REDACTED, REDACTED, "nightly"),
@@ -172,14 +187,10 @@ def test_texts_are_redacted_as_in_the_shim(
         reading.of(r.SqlExecutionEnd),
     )
     assert (app.app_name, start.description, end.description) == (name, description, description)
-    assert start.plan[-1] == arguments
+    assert start.plan[0].arguments == arguments
     if not properties:
-        assert start.plan == [
-            "(1) Scan parquet a.b",
-            "Location: InMemoryFileIndex [file:/a]",
-            "(3) Execute InsertIntoHadoopFsRelationCommand",
-            REDACTED,
-        ]
+        scan = PlannedNode("Scan parquet a.b", "InMemoryFileIndex(1 paths)[file:/a]")
+        assert start.plan == [PlannedNode(INSERT, arguments=REDACTED), scan]
     for record in (*reading.of(r.JobStart), *reading.of(r.StageSubmitted)):
         secret = "password=hunter2" if properties.get("spark.redaction.regex") == "nightly" else REDACTED
         assert record.properties == {"spark.job.description": secret, "spark.jobGroup.id": group}

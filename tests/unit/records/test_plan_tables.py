@@ -1,52 +1,58 @@
-"""Tests of the extraction of tables and paths from plan descriptions."""
+"""Tests of the extraction of tables and paths from the nodes of plans."""
 
 from __future__ import annotations
 
 import pytest
 
+from spark_events.records.plan_tables import PlannedNode
 from spark_events.records.types import SqlExecutionStart
 
-FILES = "Location: InMemoryFileIndex [file:/data/a, file:/data/b]"
-INSERT = "(2) Execute InsertIntoHadoopFsRelationCommand"
+FILES = "InMemoryFileIndex(2 paths)[file:/data/a, file:/data/b]"
+INSERT = "Execute InsertIntoHadoopFsRelationCommand"
+
+
+def scan(name: str, location: str = "") -> PlannedNode:
+    return PlannedNode(name, location)
+
+
+def write(name: str, arguments: str) -> PlannedNode:
+    return PlannedNode(name, arguments=arguments)
 
 
 @pytest.mark.parametrize(
     ("plan", "reads", "writes"),
     [
-        (["(1) Scan parquet spark_catalog.default.t", FILES], ["spark_catalog.default.t"], []),
-        (["(1) Scan parquet ", FILES], ["file:/data/a", "file:/data/b"], []),
-        (["(1) Scan csv", "Location: InMemoryFileIndex(1 paths)[hdfs://n/a]"], ["hdfs://n/a"], []),
+        ([scan("Scan parquet spark_catalog.default.t", FILES)], ["spark_catalog.default.t"], []),
+        ([scan("Scan parquet ", FILES)], ["file:/data/a", "file:/data/b"], []),
+        ([scan("Scan csv ", "InMemoryFileIndex [hdfs://n/a]")], ["hdfs://n/a"], []),
+        ([scan("Scan csv ", "InMemoryFileIndex [file:/data/a, ... 3 entries]")], ["file:/data/a"], []),
+        ([scan("Scan csv ", "InMemoryFileIndex(9 paths)[file:/data/a, file:/da")], ["file:/data/a", "file:/da"], []),
+        ([scan("Scan In-memory table t"), scan("Scan In-memory table default.u [id#1]")], ["t", "default.u"], []),
+        ([scan("BatchScan local.db.t[filters=]"), scan("BatchScan local.db.t")], ["local.db.t"], []),
+        ([scan("Scan JDBCRelation(public.t) [numPartitions=1]")], ["JDBCRelation(public.t)"], []),
+        ([scan("Scan ExistingRDD"), scan("Scan OneRowRelation")], [], []),
         (
-            ["(1) Scan csv", "Location: InMemoryFileIndex [file:/data/a, ... 3 entries]"],
-            ["file:/data/a"],
-            [],
-        ),
-        (["(1) Scan In-memory table t", "(2) Scan In-memory table default.u [id#1]"], ["t", "default.u"], []),
-        (["(1) BatchScan local.db.t[filters=]", "(2) BatchScan local.db.t"], ["local.db.t"], []),
-        (["(1) Scan JDBCRelation(public.t) [numPartitions=1]"], ["JDBCRelation(public.t)"], []),
-        (["(1) Scan ExistingRDD", "(2) Scan OneRowRelation", "(3) Range", FILES], [], []),
-        (
-            [INSERT, "Arguments: file:/data/out, false, Parquet, [path=file:/data/x], Append, [id]"],
+            [write(INSERT, "file:/data/out, false, Parquet, [path=file:/data/x], Append, [id]")],
             [],
             ["file:/data/x"],
         ),
-        ([INSERT, "Arguments: file:/data/out, false, Parquet, Append, [id]"], [], ["file:/data/out"]),
+        ([write(INSERT, "file:/data/out, false, Parquet, Append, [id]")], [], ["file:/data/out"]),
         (
-            [INSERT, "Arguments: file:/w/t, false, Append, `spark_catalog`.`default`.`t`"],
+            [write(INSERT, "file:/w/t, false, Append, `spark_catalog`.`default`.`t`")],
             [],
             ["spark_catalog.default.t"],
         ),
+        ([write("AppendData", "x.Y$$Lambda@1, IcebergWrite(table=local.db.t, format=PARQUET)")], [], ["local.db.t"]),
+        ([write("Execute SaveIntoDataSourceCommand", "x.J@1, [dbtable=public.t, url=u]")], [], ["public.t"]),
         (
-            ["(2) AppendData", "Arguments: x.Y$$Lambda@1, IcebergWrite(table=local.db.t, format=PARQUET)"],
+            [write("AppendDataExecV1", "DeltaTableV2(o.a.s.SparkSession@1f,file:/w/t,Some(CatalogTable(")],
             [],
-            ["local.db.t"],
+            ["file:/w/t"],
         ),
-        (["(2) Execute SaveIntoDataSourceCommand", "Arguments: x.J@1, [dbtable=public.t, url=u]"], [], ["public.t"]),
-        (["(2) Execute DropTableCommand", "Arguments: true, false"], [], []),
-        ([FILES, "Arguments: /a"], [], []),
+        ([write("Execute DropTableCommand", "true, false")], [], []),
     ],
 )
-def test_tables_of_a_plan(plan: list[str], reads: list[str], writes: list[str]) -> None:
+def test_tables_of_a_plan(plan: list[PlannedNode], reads: list[str], writes: list[str]) -> None:
     """Tables precede paths, and each occurs once. Plan nodes without a table yield nothing."""
     record = SqlExecutionStart(execution_id=1, time=2, plan=plan)
     assert (record.reads, record.writes) == (reads, writes)

@@ -33,7 +33,10 @@ def test_a_line_nested_too_deeply_is_unknown(key: str) -> None:
         ({"kind": "job_start", "job_id": 1, "time": 2, "properties": {"a": "b"}}, r.JobStart),
         ({"kind": "job_end", "job_id": 1, "time": 2, "failure": {"chain": [{"type": "a.B"}]}}, r.JobEnd),
         ({"kind": "application_totals", "time": 2, "totals": {"tasks": 1}}, r.ApplicationTotals),
-        ({"kind": "sql_execution_start", "execution_id": 1, "time": 2, "plan": ["(1) Range"]}, r.SqlExecutionStart),
+        (
+            {"kind": "sql_execution_start", "execution_id": 1, "time": 2, "plan": [{"name": "Range"}]},
+            r.SqlExecutionStart,
+        ),
         ({"kind": "statement_timed_out", "statement_id": "a", "time": 2}, r.StatementTimedOut),
         ({"kind": "sql_execution_end", "execution_id": 1, "time": 2, "error": "x"}, r.SqlExecutionEnd),
         (query_started(), r.QueryStarted),

@@ -15,9 +15,9 @@ from storages import ACCESS_KEY, SECRET_KEY, Bucket, s3_server
 
 from spark_events.cli import main
 from spark_events.errors import MissingExtraError, SparkEventsError
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.places import place_of
-from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_paths import place_of
+from spark_events.records.event_log.log_reader import EventLogReader
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STREAM = FIXTURES / "foreachbatch-4.3.jsonl"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.records.event_log.failures import Failures
+from spark_events.records.event_log.logged_failures import Failures
 from spark_events.records.event_log.shapes import TaskEndReason
 from spark_events.records.event_log.tasks import Outcome, TaskCounts
 from spark_events.records.types import StageSubmitted, StageTasks

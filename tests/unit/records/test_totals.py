@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_events.records import types as r
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.records.event_log.records import LogRecord
+from spark_events.records.event_log.handlers import LogRecord
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.records.event_log.sketch import Sketch
-from spark_events.translate.config import TranslateConfig
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 T = 1_000_000
@@ -263,6 +263,29 @@ def test_stage_executor_metrics_are_peaks(tmp_path: Path) -> None:
     assert (totals.peak_driver_heap_bytes, totals.peak_executor_heap_bytes) == (7, 8)
     assert (totals.peak_driver_offheap_bytes, totals.peak_executor_offheap_bytes) == (7, 8)
     assert (totals.peak_driver_python_bytes, totals.peak_executor_python_bytes) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("message", "executor", "heap"),
+    [
+        ("Lost task 0.3 in stage 2.0 (TID 5) (h executor 2): java.lang.OutOfMemoryError: Java heap space", "2", 5),
+        ("Lost task 0.3 in stage 2.0 (TID 5) (h executor 9): java.lang.OutOfMemoryError: Java heap space", "9", 0),
+        ("Lost task 0.3 in stage 2.0 (TID 5) (h executor driver): java.lang.OutOfMemoryError", "driver", 7),
+        ("Job 0 cancelled because SparkContext was shut down", "", 8),
+    ],
+)
+def test_the_peaks_of_a_failure_are_those_of_its_executor(
+    tmp_path: Path, message: str, executor: str, heap: int
+) -> None:
+    peaks = [
+        line("StageExecutorMetrics", Executor_ID=one, Stage_ID=0, Executor_Metrics=dict.fromkeys(MEMORY, heap))
+        for one, heap in (("driver", 7), ("1", 8), ("2", 5))
+    ]
+    failed = {"Result": "JobFailed", "Exception": {"Message": message, "Stack Trace": []}}
+    (job,) = of(read(tmp_path, *peaks, line("JobEnd", Job_ID=0, Completion_Time=T, Job_Result=failed)), r.JobEnd)
+    assert job.peaks == r.MemoryPeaks(
+        executor=executor, driver_heap=7, executor_heap=heap, executor_offheap=heap, executor_python=heap
+    )
 
 
 def test_a_stage_without_a_beginning_has_no_totals(tmp_path: Path) -> None:

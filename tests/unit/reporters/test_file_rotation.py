@@ -30,7 +30,7 @@ def opened(path: Path, clocks: Clocks = SYSTEM, **changes: Any) -> FileReporter:
 
 
 def write(reporter: FileReporter, *batches: list[Event]) -> None:
-    """Report batches as a worker thread does."""
+    """Report batches as a reporter's thread does."""
 
     async def all_of_them() -> None:
         for batch in batches:

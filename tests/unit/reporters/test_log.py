@@ -12,15 +12,18 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeDriver, application_start, event, goodbye, sidecar_environment
+from fakes import FakeDriver, application_start, decoded, event, goodbye, sidecar_environment
 
 from spark_events import EventBuilder, PermanentError
 from spark_events.event import Event, decode_event
-from spark_events.reporters.log import DRIVER_LOGGER, LogConfig, LogReporter, format_event
+from spark_events.reporters.log_reporter import DRIVER_LOGGER, LogConfig, LogReporter, format_event
+from spark_events.translate.translator import Translator
+from unit.translate.test_incidents import SITUATIONS
 
 
 def saying(body: str) -> Event:
@@ -105,7 +108,7 @@ def test_lines_go_to_the_original_standard_error() -> None:
     """Events are written to the original standard error, even if a library replaces sys.stderr."""
     program = (
         "import io, sys; sys.stderr = io.StringIO()\n"
-        "from fakes import event\nfrom spark_events.reporters.log import LogConfig, LogReporter\n"
+        "from fakes import event\nfrom spark_events.reporters.log_reporter import LogConfig, LogReporter\n"
         "LogReporter(LogConfig()).report([event(1), event(2)])"
     )
     done = subprocess.run([sys.executable, "-c", program], env=sidecar_environment(), capture_output=True, check=True)
@@ -129,7 +132,7 @@ def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str])
 
 TERMINAL = """
 from fakes import event
-from spark_events.reporters.log import LogConfig, LogReporter
+from spark_events.reporters.log_reporter import LogConfig, LogReporter
 LogReporter(LogConfig()).report([event(1, "ERROR"), event(2)])
 LogReporter(LogConfig(format="json")).report([event(3, "ERROR")])
 """
@@ -169,7 +172,7 @@ def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCapt
 def test_the_driver_s_log_needs_a_driver() -> None:
     """Without a driver, as in a replay, the reporter raises an error instead of losing events."""
     program = (
-        "from spark_events.reporters.log import LogConfig, LogReporter\n"
+        "from spark_events.reporters.log_reporter import LogConfig, LogReporter\n"
         "LogReporter(LogConfig(destination='log4j')).open()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -211,12 +214,28 @@ def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_nam
 )
 def test_a_failure_is_one_line(severity: str, about: dict[str, Any], is_shown: bool) -> None:
     """What the alarm of a query or application tells is not repeated by its stages, jobs and changes of status."""
+    lines = printed([event(1, severity, **about), event(2)])
+    assert len(lines) == 1 + is_shown
+    assert all(line.startswith("[spark-events] ") for line in lines)
+
+
+def printed(events: Sequence[Event]) -> list[str]:
     read, write = os.pipe()
     reporter = LogReporter(LogConfig())
     reporter._fd = write
-    reporter.report([event(1, severity, **about), event(2)])
+    reporter.report(events)
     os.close(write)
     with open(read, "rb") as output:
-        lines = output.read().decode().splitlines()
-    assert len(lines) == 1 + is_shown
-    assert all(line.startswith("[spark-events] ") for line in lines)
+        return output.read().decode().splitlines()
+
+
+@pytest.mark.parametrize("kind", SITUATIONS)
+def test_a_cause_stands_once_above_info_in_the_line_of_the_alarm(kind: str) -> None:
+    """A failure that the application survives has no line above INFO, unless Spark lost an executor."""
+    records, alarm = SITUATIONS[kind]
+    translator = Translator()
+    story = [application_start(), *records]
+    events = [one for n, record in enumerate(story, 1) for one in translator.translate(decoded({"seq": n, **record}))]
+    levels = ("WARN", "ERROR", "FATAL")
+    lines = [line for line in printed(events) if line.split()[3] in levels and "executor 2 was lost" not in line]
+    assert [line.partition("JobFailureEvent: ")[2] for line in lines] == ([] if alarm is None else [alarm])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import event, numbers
 
-from spark_events.reporters.memory import MemoryConfig, MemoryReporter
+from spark_events.reporters.memory_reporter import MemoryConfig, MemoryReporter
 
 
 def test_events_are_kept_in_order() -> None:

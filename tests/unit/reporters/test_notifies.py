@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from spark_events.config import Settings
-from spark_events.dispatch.plans import read
-from spark_events.reporters.registry import BUILT_IN
-from spark_events.reporters.webhook.config import ALERTS, FORMATS
+from spark_events.dispatch.pipeline_plan import read
+from spark_events.reporters.reporter_types import BUILT_IN
+from spark_events.reporters.webhook.webhook_config import ALERTS, FORMATS
 
 SILENT = (
     "termination-message",

@@ -9,7 +9,7 @@ import pytest
 from fakes import event
 
 from spark_events import Event, PermanentError, TransientError
-from spark_events.reporters.progress import BatchProgress, RefusedError, TooLargeError
+from spark_events.reporters.batch_progress import BatchProgress, RefusedError, TooLargeError
 
 
 def test_a_batch_resumes_after_a_failure() -> None:

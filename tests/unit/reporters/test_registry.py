@@ -13,7 +13,7 @@ import pytest
 from spark_events import Event, Reporter
 from spark_events.config import integer, option
 from spark_events.reporters.file import FileReporter
-from spark_events.reporters.registry import factory
+from spark_events.reporters.reporter_types import factory
 
 HERE = __name__
 

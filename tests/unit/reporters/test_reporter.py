@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_events import Event, Reporter
-from spark_events.reporters.registry import BUILT_IN, factory, reporter_type
+from spark_events.reporters.reporter_types import BUILT_IN, factory, reporter_type
 
 
 class Own(Reporter):

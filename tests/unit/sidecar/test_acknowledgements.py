@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from fakes import event
 
+from spark_events.dispatch.entries import Entry
 from spark_events.sidecar.acknowledgements import Acknowledgements, MessageWriter
 from spark_events.sidecar.pipe import line_writer
 
@@ -62,6 +65,17 @@ def test_records_that_the_driver_cannot_resend_are_removed(recording: RecordingP
     assert recording.answers() == [{"kind": "ack", "seq": 1, "sequence": 98}]
     acknowledgements.complete(lambda: (99, 0))
     assert recording.answers() == [{"kind": "ack", "seq": 99, "sequence": 100}]
+
+
+def test_the_limit_counts_records_whatever_number_of_events_they_make(recording: RecordingPipe) -> None:
+    """All records that the driver can send again keep their numbers, also if each has made several events."""
+    acknowledgements = Acknowledgements(MessageWriter(line_writer(recording.write)), 1, 3)
+    events = [msgspec.structs.replace(event(number), sequence=number) for number in range(1, 7)]
+    entries = [Entry((one.sequence + 1) // 2, one) for one in events]
+    acknowledgements.translated(3, 7, entries)
+    acknowledgements.complete(lambda: (1, 0))
+    acknowledgements.complete(lambda: (2, 0))
+    assert recording.answers() == [{"kind": "ack", "seq": seq, "sequence": 2 * seq + 1} for seq in (1, 2)]
 
 
 def test_records_without_events_are_not_stored(recording: RecordingPipe) -> None:

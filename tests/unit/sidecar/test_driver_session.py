@@ -27,7 +27,7 @@ from fakes import (
 from spark_events import Event, Reporter, Severity
 from spark_events.records.types import QueryStarted
 from spark_events.sidecar.acknowledgements import MessageWriter
-from spark_events.sidecar.driver_session import DriverSession, SessionOptions
+from spark_events.sidecar.driver_session import DriverSession, DriverSessionOptions
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"
@@ -80,7 +80,7 @@ def test_a_hanging_reporter_does_not_delay_the_answer() -> None:
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
         lambda _: False,
-        SessionOptions(own={"hanging": lambda: gated, "promised": lambda: promised}),
+        DriverSessionOptions(own={"hanging": lambda: gated, "promised": lambda: promised}),
     )
     assert session is not None
     running = threading.Thread(target=session.run)
@@ -143,7 +143,7 @@ def conversing(
         lines,
         MessageWriter(lambda line: answers.append(json.loads(line))),
         lambda _: False,
-        SessionOptions(own={"own": lambda: reporter}),
+        DriverSessionOptions(own={"own": lambda: reporter}),
     )
     assert session is not None
     running = threading.Thread(target=session.run)
@@ -250,7 +250,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
     session = DriverSession.open(
-        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(own={"own": lambda: reporter})
+        lines, MessageWriter(lambda line: None), lambda _: False, DriverSessionOptions(own={"own": lambda: reporter})
     )
     assert session is not None
     session.run()
@@ -263,7 +263,7 @@ def test_numbers_continue_from_the_highest_known_number(previous: int, known: in
     """The number of the first event is the maximum of two numbers: the previous stream's and the dead sidecar's."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=previous))
     session = DriverSession.open(
-        lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(first_sequence=known)
+        lines, MessageWriter(lambda line: None), lambda _: False, DriverSessionOptions(first_sequence=known)
     )
     assert session is not None
     assert session.next_sequence == first
@@ -311,7 +311,9 @@ def judged(settings: dict[str, str], gated: GatedReporter | None = None) -> list
     ]
     numbered = ({**record, "seq": seq} for seq, record in enumerate(records, 1))
     lines = Lines(hello({"events.dispatcher.type": "async-queued", **settings}), *numbered)
-    session = DriverSession.open(lines, MessageWriter(lambda line: None), lambda _: False, SessionOptions(own=own))
+    session = DriverSession.open(
+        lines, MessageWriter(lambda line: None), lambda _: False, DriverSessionOptions(own=own)
+    )
     assert session is not None
     running = threading.Thread(target=session.run)
     running.start()
@@ -343,7 +345,7 @@ def test_a_nearly_full_queue_is_reported_to_the_other_reporters() -> None:
         *({**record, "seq": seq} for seq, record in enumerate([application_start(), *map(started, range(9))], 1)),
     )
     lines.wakes = True
-    options = SessionOptions(own={"hanging": lambda: hanging, "other": lambda: other})
+    options = DriverSessionOptions(own={"hanging": lambda: hanging, "other": lambda: other})
     session = DriverSession.open(lines, MessageWriter(lambda line: None), lambda _: False, options)
     assert session is not None
     running = threading.Thread(target=session.run)

@@ -24,7 +24,7 @@ from spark_events.clocks import Clocks, boot
 from spark_events.config import Secret
 from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.records.types import ApplicationStart
-from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.reporters.database.database_config import DatabaseConfig
 from spark_events.sidecar.predecessors import Predecessors
 from spark_events.translate.translator import Translator
 from spark_events.watch.lost import lost_event

@@ -203,6 +203,46 @@ def test_a_killed_sidecar_leaves_a_standing_failure_to_its_successor(path: Path,
     )
 
 
+def await_events(path: Path, count: int) -> None:
+    eventually(lambda: path.exists() and len(read_events(path)) == count, what=f"{count} events")
+
+
+def test_the_successor_of_a_killed_sidecar_repeats_the_numbers_of_all_its_records(
+    path: Path, errors: Path, tmp_path: Path
+) -> None:
+    """The driver's queue limits records, not events: unacknowledged records get their numbers again.
+
+    Each record makes two events, so that there are more events than records in the queue. No record is acknowledged,
+    because the event of the first record is not delivered to one reporter.
+    """
+    size, portion = 400, 50
+    hangs = {
+        "events.dispatcher.queue.size": str(size),
+        "events.reporter.stuck.type": "fakes:HangingReporter",
+        "events.reporter.stuck.filter.includes": "spark.application",
+    }
+    failed = {"kind": "job_end", "time": START, "at": START, "failure": {"chain": [{"type": "a.B", "message": "m"}]}}
+    records = [application_start(), *({**failed, "job_id": job} for job in range(size - portion))]
+
+    def numbers_of(file: Path, sequence: int) -> dict[str, int]:
+        with FakeDriver(errors, greet=False) as sidecar:
+            sidecar.send({**hello(file_to(file, **hangs)), "sequence": sequence})
+            for start in range(0, len(records), portion):
+                sent = records[start : start + portion]
+                sidecar.send_records(*sent)
+                await_events(file, 2 * (start + len(sent)) - 1)
+            sidecar.process.kill()
+            sidecar.await_exit()
+            given = [answer["sequence"] for answer in sidecar.answers if answer["kind"] == "ack"]
+        sequences.append(max(given, default=sequence))
+        return {event["event_id"]: event["sequence"] for event in read_events(file)}
+
+    sequences: list[int] = []
+    first = numbers_of(path, 1)
+    assert sorted(first.values()) == list(range(1, 2 * len(records)))
+    assert numbers_of(tmp_path / "again.jsonl", sequences[0]) == first
+
+
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:
     """A program that a reporter starts has an empty standard input, so only the sidecar reads records."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})

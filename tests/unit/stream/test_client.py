@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.stream import client
+from spark_events.stream import client_bridge
 
 
 class Server:
@@ -45,13 +45,13 @@ def session() -> Any:
     return SimpleNamespace(streams=manager, conf={"spark.app.name": "shop"}, version="4.0.0")
 
 
-def kinds(bridge: client.ClientBridge) -> list[str]:
+def kinds(bridge: client_bridge.ClientBridge) -> list[str]:
     return [json.loads(line)["kind"] for line in bridge.records.read()]
 
 
 def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
     """If an event arrives while the listener is being removed, PySpark's two threads do not deadlock."""
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
+    bridge = client_bridge.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     handler = session.streams._sqlb._execution_thread
     bridge.stop()
@@ -65,7 +65,7 @@ def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
 def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
     """If a user's slow listener holds PySpark's lock, the lock stays held, and the listener receives the next event."""
     listeners = session.streams._sqlb
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
+    bridge = client_bridge.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     listeners._listener_bus.append(object())
     with listeners._lock:
@@ -81,7 +81,7 @@ def test_goodbye_is_sent_if_no_thread_can_be_started(session: Any, monkeypatch: 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    bridge = client.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
+    bridge = client_bridge.ClientBridge(session, {}, "start", patience=10.0, removal=1.0)
     bridge.listen()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)

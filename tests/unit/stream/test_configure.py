@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_events import ConfigError, MemoryReporter, Reporter, SessionError, configure, jar_path, spark_conf
-from spark_events.stream.reporters import given
+from spark_events.stream.reporter_arguments import given
 
 
 class Own(Reporter):

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from spark_events.sidecar.acknowledgements import Acknowledgements
-from spark_events.stream.driver import DriverMessageWriter, DriverRecords
+from spark_events.stream.driver_bridge import DriverMessageWriter, DriverRecords
 
 
 def shim(error: Exception) -> Any:

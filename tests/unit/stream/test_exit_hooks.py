@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from spark_events.sidecar import python_exceptions
 from spark_events.stream.exit_hooks import _Program
 
 
@@ -45,6 +48,16 @@ def use(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> _Program:
 
     monkeypatch.setattr(SparkContext, "_gateway", gateway)
     return _Program()
+
+
+def test_an_older_python_can_load_the_recorder() -> None:
+    """The program of `spark-events run` may have Python 3.8, and lack this package."""
+    files = [Path(python_exceptions.__file__), Path(python_exceptions.__file__).parent / "site" / "sitecustomize.py"]
+    for file in files:
+        tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+        heads = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
+        names = {getattr(one, "module", None) or one.names[0].name for one in heads}
+        assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from spark_events.errors import SessionError
 from spark_events.stream import start as start_module
-from spark_events.stream.driver import DriverBridge
+from spark_events.stream.driver_bridge import DriverBridge
 
 
 class EndedJvm:

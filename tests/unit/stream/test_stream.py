@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from spark_events.sidecar.driver_session import DriverSession
-from spark_events.stream.driver import DriverBridge
+from spark_events.stream.driver_bridge import DriverBridge
 from spark_events.stream.event_history import EventHistory
 from spark_events.stream.event_stream import EventStream
 

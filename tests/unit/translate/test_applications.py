@@ -6,7 +6,7 @@ import pytest
 from fakes import START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 JOB_FAILED = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain": [{"type": "java.lang.Error"}]}}

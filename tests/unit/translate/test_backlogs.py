@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from fakes import query_progress
 
-from spark_events.records.progress import StreamingProgress
+from spark_events.records.query_progress import StreamingProgress
 from spark_events.translate.backlogs import Backlog, Backlogs
 
 KAFKA = {"endOffset": {"t": {"0": 10, "1": 5}}, "latestOffset": {"t": {"0": 14, "1": 5}}}

@@ -9,7 +9,7 @@ import pytest
 from fakes import START, application_start, decoded, query_started, query_terminated
 
 from spark_events.translate.call_sites import described, user_call_site
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 REFLECTION = "sql at NativeMethodAccessorImpl.java:0"

@@ -10,8 +10,8 @@ from fakes import START, application_start, decoded
 
 from spark_events import Event, Severity
 from spark_events.records.cancellation import is_cancellation
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.incidents.config import AlarmConfig
+from spark_events.translate.incidents.incident_config import AlarmConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 GROUP = "125ab4aa-d020-472f-b9e4-e767e78a8c20"

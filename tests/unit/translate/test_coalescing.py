@@ -17,7 +17,7 @@ from fakes import (
 )
 
 from spark_events import Event, Severity
-from spark_events.translate.config import BatchCommitConfig, TranslateConfig
+from spark_events.translate.translation_config import BatchCommitConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 
@@ -62,7 +62,7 @@ def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -
     """The first commit of an interval is reported at once. When the interval ends, one event reports all others."""
     stream = Stream()
     assert reported(stream.send(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
-    assert stream.translator.next_deadline == START + 60_000
+    assert stream.translator.next_due == START + 60_000
     assert reported(stream.send(batch(60, 60))) == [(1, 59, 59)]
     assert stream.tick(119) == []
     assert reported(stream.tick(120)) == [(None, 60, 1)]

@@ -9,8 +9,8 @@ import pytest
 from fakes import application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import BatchCommitConfig, TranslateConfig
 from spark_events.translate.draft import counted
+from spark_events.translate.translation_config import BatchCommitConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 STATE = {"numRowsTotal": 7, "numRowsUpdated": 3, "numRowsRemoved": 1, "memoryUsedBytes": 100}
@@ -185,6 +185,23 @@ def test_the_checkpointed_size_is_reported_if_it_is_measured(stores: list[Any], 
     assert event.attributes.get("spark.state.checkpointed_bytes") == size
 
 
+def test_the_oldest_snapshot_of_the_state_is_reported() -> None:
+    """The version of the oldest snapshot counts, of all stores that have uploaded one."""
+    uploaded = {"SnapshotLastUploaded.partition_0_default": 4, "SnapshotLastUploaded.partition_1_default": -1}
+    stores = [{**uploaded, "rocksdbSstFileSize": 3_975}, {"SnapshotLastUploaded.partition_0_left": 2}]
+    stores[0] |= {"rocksdbForceSnapshotCount": 1, "rocksdbNumReplayChangelogFiles": 6}
+    found = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores]).attributes
+    expected = {
+        "spark.state.snapshot_version": 2,
+        "spark.state.snapshot_lag": 40,
+        "spark.state.snapshots_forced": 1,
+        "spark.state.changelogs_replayed": 6,
+        "spark.state.disk_bytes": 3_975,
+    }
+    assert expected.items() <= found.items()
+    assert not [name for name in commit(stateOperators=[STATE]).attributes if name.startswith("spark.state.snapshot")]
+
+
 def test_watermark_is_the_text_of_the_progress() -> None:
     """The event contains the watermark and the event times as strings, unchanged from Spark's progress."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
@@ -290,19 +307,19 @@ def test_a_merged_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
     ]
     assert reported(4, idle("2026-11-21T12:14:32.000Z")) == []
     assert reported(5, idle("2026-11-20T12:14:33.000Z")) == [1]
-    assert translator.next_deadline is None
+    assert translator.next_due is None
 
 
 def test_a_merged_commit_is_reported_at_its_deadline() -> None:
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))
-    deadline = translator.next_deadline
+    deadline = translator.next_due
     assert deadline is not None
     assert translator.tick(deadline - 1) == []
     (event,) = translator.tick(deadline)
     assert event.attributes["spark.batch.id"] == 1
-    assert translator.next_deadline is None
+    assert translator.next_due is None
 
 
 NOOP, FILES = {"description": "org.apache.spark.NoopTable$@1"}, {"description": "FileSink[file:/out]"}

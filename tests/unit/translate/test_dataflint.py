@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from fakes import ROOT
 
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FIXTURES = sorted((ROOT / "tests/unit/records/fixtures").glob("*.jsonl"))

@@ -17,8 +17,8 @@ from spark_events import Event
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
 from spark_events.records.types import QueryThread, RunningStage, StageWaited
-from spark_events.translate.config import read
-from spark_events.translate.deadlines.places import place_of
+from spark_events.translate.deadlines.hanging_places import place_of
+from spark_events.translate.translation_config import read
 from spark_events.translate.translator import Translator
 from spark_events.translate.user_code import UserCode
 
@@ -91,7 +91,7 @@ class Driver:
         """Advance the clock by a duration, and return the events in this time."""
         seen, until = len(self.events), self.now + millis
         while True:
-            due = self.translator.next_deadline
+            due = self.translator.next_due
             waiting = self._unanswered
             if waiting is not None and self.stands_until <= until:
                 self.now, self._unanswered = self.stands_until, None
@@ -402,10 +402,10 @@ def test_running_jobs_do_not_delay_the_next_deadline() -> None:
         driver.tell({"kind": "job_start", "job_id": job, "time": driver.now, "properties": properties})
         driver.jobs.append([job, job])
         driver.passes(MINUTE)
-    assert driver.translator.deadlines.next_deadline == START + 5 * MINUTE
+    assert driver.translator.deadlines.next_due == START + 5 * MINUTE
     driver.passes(150 * SECOND)
     assert [e.attributes["spark.job.id"] for e in driver.events] == [0]
-    assert driver.translator.deadlines.next_deadline == START + 6 * MINUTE
+    assert driver.translator.deadlines.next_due == START + 6 * MINUTE
     driver.passes(10 * MINUTE)
     assert changes(driver.events) == [("job", "OVERDUE", "WARN")] * 3 + [("job", "OVERDUE", "ERROR")] * 1
 
@@ -651,7 +651,7 @@ def test_without_rules_no_record_is_examined() -> None:
     driver = Driver({"events.deadline.resources": "off"})
     driver.start()
     assert driver.translator.deadlines.handlers == {}
-    assert driver.translator.deadlines.next_deadline is None
+    assert driver.translator.deadlines.next_due is None
 
 
 def test_a_question_without_an_answer_is_repeated() -> None:
@@ -663,7 +663,7 @@ def test_a_question_without_an_answer_is_repeated() -> None:
         driver.take(driver.translator.tick(driver.now))
         assert driver.translator.deadlines.take_question() is not None
         assert driver.translator.deadlines.take_question() is None
-        assert driver.translator.deadlines.next_deadline == driver.now + 10 * SECOND
+        assert driver.translator.deadlines.next_due == driver.now + 10 * SECOND
         driver.now += 10 * SECOND
 
 

@@ -10,9 +10,9 @@ import pytest
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
 from spark_events.records.types import ExceptionLink, Failure
-from spark_events.translate.config import FailureConfig, read
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.translation_config import FailureConfig, read
 from spark_events.translate.user_code import UserCode
 
 
@@ -93,7 +93,6 @@ def test_raising_enricher_loses_only_its_own_labels(caplog: pytest.LogCaptureFix
 
 
 def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCaptureFixture) -> None:
-    """SystemExit in an enricher does not end the translation."""
     attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert (

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spark_events.event import Event
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import replayed
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"

@@ -8,8 +8,8 @@ import pytest
 from fakes import START, application_end, application_start, decoded
 
 from spark_events import Event
-from spark_events.translate.config import ExecutorConfig, TranslateConfig
 from spark_events.translate.executor_events import loss_of
+from spark_events.translate.translation_config import ExecutorConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 
@@ -31,17 +31,17 @@ def translated(records: list[dict[str, Any]], most: int = 10) -> tuple[Translato
 @pytest.mark.parametrize(
     ("reason", "label", "words"),
     [
-        ("Command exited with code 137", "MEMORY_LIMIT", "exit code 137"),
+        ("Command exited with code 137", "KILLED", "it was killed by SIGKILL (exit code 137), by the kernel's"),
         (
             "Container from a bad node: container_1 on host: h. Exit status: 143. Diagnostics: x",
             "TERMINATED",
             "SIGTERM",
         ),
-        ("Container marked as failed: container_1 on host: h. Exit status: 137. x", "MEMORY_LIMIT", "exit code 137"),
+        ("Container marked as failed: container_1 on host: h. Exit status: 137. x", "KILLED", "exit code 137"),
         ("The executor with id 3 exited with exit code 52(JVM OOM).", "OUT_OF_MEMORY", "OutOfMemoryError"),
         (
             "\nThe executor with id 1 exited with exit code 137(SIGKILL, possible container OOM).\n",
-            "MEMORY_LIMIT",
+            "KILLED",
             "137",
         ),
         ("Container killed by YARN for exceeding physical memory limits. 1.2 GB of 1 GB", "MEMORY_LIMIT", "memory"),
@@ -53,6 +53,7 @@ def translated(records: list[dict[str, Any]], most: int = 10) -> tuple[Translato
         ("Executor killed by driver.", "RELEASED", "released"),
         ("worker lost: Not receiving heartbeat for 60 seconds", "WORKER_LOST", "worker"),
         ("Remote RPC client disassociated. Likely due to containers exceeding thresholds", "DISCONNECTED", "closed"),
+        ("Command exited with code 139", "EXITED", "it was killed by SIGSEGV (exit code 139)"),
         ("Command exited with code 1", "EXITED", "exit code 1"),
         ("something\nnew", "UNKNOWN", "Spark reports: something new"),
         (None, "UNKNOWN", "no reason"),
@@ -70,8 +71,8 @@ def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
     assert (first.severity.value, first.body) == ("DEBUG", "shop: executor 7 was added on host-3 with 4 cores")
     assert second.severity.value == "WARN"
     assert second.body == (
-        "shop: executor 7 on host-3 was lost with 3 running tasks of stages 23, 24: it was killed (exit code 137),"
-        " usually for exceeding its container's memory limit"
+        "shop: executor 7 on host-3 was lost with 3 running tasks of stages 23, 24: it was killed by"
+        " SIGKILL (exit code 137), by the kernel's out-of-memory killer or by a command"
     )
     expected = {"spark.status.old": "ADDED", "spark.status.new": "LOST", "spark.executor.tasks_lost": 3}
     assert second.attributes.items() >= {**expected, "spark.executor.exit_code": 137}.items()
@@ -90,7 +91,7 @@ def test_more_than_the_limit_is_counted() -> None:
     assert len(events) == 3
     assert translator.tick(START + 59_999) == []
     (rest,) = [e for e in translator.tick(START + 60_000) if e.class_scope == "spark.executor"]
-    assert rest.body == "shop: within one minute, 27 more executors were removed (27 MEMORY_LIMIT)"
+    assert rest.body == "shop: within one minute, 27 more executors were removed (27 KILLED)"
     assert (rest.severity.value, rest.attributes["spark.executor.more_removed"]) == ("WARN", 27)
     _, events = translated([application_start(), *records, added("31", START + 40), application_end()], most=3)
     assert events[-1].body.startswith(
@@ -190,7 +191,7 @@ def test_exclusions_beyond_the_limit_are_counted_apart_from_losses() -> None:
     translator, _ = translated([application_start(), *excluded, removed("9", START)], most=2)
     (event,) = translator.tick(START + 3_600_000)
     assert event.body == (
-        "shop: within one minute, 1 more executor was removed (1 MEMORY_LIMIT) and 3 more exclusions have changed"
+        "shop: within one minute, 1 more executor was removed (1 KILLED) and 3 more exclusions have changed"
     )
     assert event.attributes["spark.executor.more_excluded"] == 3
     assert event.attributes["spark.executor.more_removed"] == 1

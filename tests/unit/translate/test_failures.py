@@ -469,3 +469,23 @@ def test_a_wrapper_s_class_and_sqlstate_are_ignored_together() -> None:
     attributes = Diagnostics([TypeEnricher()]).of_text(text).attributes
     found = [attributes[key] for key in ("error.type", "failure.sql_state", "failure.label.type")]
     assert found == ["CANNOT_PARSE_JSON_FIELD", "2203G", "USER"]
+
+
+def test_the_source_line_belongs_to_the_location() -> None:
+    """In a chain, the location is in an outer exception; a frame without a source line has none."""
+    trace = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.12/site-packages/httpx/_client.py", line 7, in send\n    raise mapped(error)\n'
+        "httpx.ConnectError: refused\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        f'  File "/app/job.py", line 18, in pay\n    client.post({"x" * 300})\n           ~~~~~~~~~~~^^^\n'
+        '  File "/usr/lib/python3.12/site-packages/httpx/_api.py", line 9, in post\n    return self.send()\n'
+        "httpx.ConnectError: refused\n"
+    )
+    attributes = Diagnostics().of_text(trace).attributes
+    assert attributes["failure.location"] == "/app/job.py:18 in pay"
+    assert attributes["failure.source_line"] == f"client.post({'x' * 187}…"
+    without = Diagnostics().of_text(trace.replace(f"    client.post({'x' * 300})\n           ~~~~~~~~~~~^^^\n", ""))
+    assert without.attributes["failure.location"] == "/app/job.py:18 in pay"
+    assert "failure.source_line" not in without.attributes

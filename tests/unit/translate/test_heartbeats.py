@@ -8,8 +8,8 @@ import pytest
 from fakes import START, application_end, application_start, decoded, query_progress, query_started
 
 from spark_events import Event
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.deadline_config import DeadlineConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 MINUTE = 60_000
@@ -31,13 +31,13 @@ def beats(made: Translator, now: int) -> list[Event]:
 def test_the_first_heartbeat_follows_the_start_at_once() -> None:
     """The first heartbeat follows the start at once, so that the receiver knows the interval from the beginning."""
     made = translator(application_start())
-    assert made.next_deadline is not None
-    assert made.next_deadline <= START
+    assert made.next_due is not None
+    assert made.next_due <= START
     (first,) = beats(made, START)
     assert first.attributes["spark.heartbeat.interval_ms"] == MINUTE
     assert first.attributes["spark.app.name"] == "shop"
     assert beats(made, SLOT - 1) == []
-    assert made.next_deadline == SLOT
+    assert made.next_due == SLOT
 
 
 def test_each_interval_has_at_most_one_heartbeat() -> None:
@@ -64,13 +64,13 @@ def test_the_state_of_the_application() -> None:
 @pytest.mark.parametrize("interval", [60.0, None])
 def test_no_heartbeat_without_a_running_application_or_an_interval(interval: float | None) -> None:
     made = translator(interval=interval)
-    assert (made.next_deadline, beats(made, SLOT)) == (None, [])
+    assert (made.next_due, beats(made, SLOT)) == (None, [])
     if interval is None:
         made.translate(decoded(application_start()))
     else:
         made.translate(decoded(application_start()))
         made.translate(decoded(application_end()))
-    assert (made.next_deadline, beats(made, SLOT)) == (None, [])
+    assert (made.next_due, beats(made, SLOT)) == (None, [])
 
 
 def test_a_heartbeat_counts_the_executors() -> None:

@@ -17,9 +17,9 @@ from fakes import (
 )
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.incidents.config import LinkConfig
 from spark_events.translate.incidents.fingerprint import fingerprint
+from spark_events.translate.incidents.incident_config import LinkConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 Records = list[dict[str, Any]]
@@ -462,9 +462,12 @@ def test_links_of_a_failure() -> None:
         "spark.history.url": "http://h:18080/history/application_1_2/1/jobs/",
         "spark.yarn.tracking_url": "http://rm/proxy/a",
     }
-    configured = found(LinkConfig("https://history", "https://wiki/{app}#{error_type}"))
+    templates = "https://wiki/{app}#{error_type}", "https://logs/{app_id}", "https://traces/{app_id}"
+    configured = found(LinkConfig("https://history", *templates))
     assert configured["spark.history.url"] == "https://history/history/application_1_2/1/jobs/"
     assert configured["incident.runbook_url"] == "https://wiki/shop#ValueError"
+    assert configured["spark.log.url"] == "https://logs/application_1_2"
+    assert configured["spark.trace.url"] == "https://traces/application_1_2"
 
 
 @pytest.mark.parametrize(
@@ -505,3 +508,11 @@ def test_one_cause_has_one_fingerprint_on_every_level() -> None:
     events = translate([*failed_job(UDF), application_end("PROGRAM_FAILED", failure=BECAUSE)])
     found = {event.attributes["failure.fingerprint"] for event in events if event.name == "JobFailureEvent"}
     assert len(found) == 1
+
+
+def test_a_condition_has_one_fingerprint_with_and_without_the_exception_s_type() -> None:
+    """Spark omits the type of the exception in the error of a SQL execution."""
+    records = [*failed_job(f"org.apache.spark.sql.AnalysisException: {ANALYSIS}"), failed_sql(ANALYSIS)]
+    found = [event.attributes for event in translate(records) if event.name == "JobFailureEvent"]
+    assert [attributes["spark.entity"] for attributes in found] == ["stage", "job", "sql"]
+    assert len({attributes["failure.fingerprint"] for attributes in found}) == 1

@@ -8,7 +8,7 @@ import pytest
 from fakes import START, decoded, query_started
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from property.applications import Application, applications
 
 from spark_events import Event
-from spark_events.translate.config import BatchCommitConfig, TranslateConfig, WatermarkConfig
 from spark_events.translate.possible_events import POSSIBLE_EVENTS
+from spark_events.translate.translation_config import BatchCommitConfig, TranslateConfig, WatermarkConfig
 from spark_events.translate.translator import Translator
 
 DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appStatus": 3}}
@@ -39,7 +39,8 @@ def events(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple
     translator = Translator(config)
     found = []
     for number, record in enumerate(records, 1):
-        while (deadline := translator.next_deadline) is not None and deadline - translator._behind <= record["at"]:
+        timed = translator._timed
+        while (deadline := timed.next_due) is not None and deadline - timed.behind <= record["at"]:
             translator.tick(deadline)
         found += [(record["kind"], event) for event in translator.translate(decoded({"seq": number, **record}))]
     assert not translator.defects
@@ -97,10 +98,11 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """The table lists the kinds that cause events. Three other kinds only update state; one occurs only in logs."""
-    translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
+    """The table lists the kinds that cause events. The other kinds only update state; one occurs only in logs."""
+    translated = {kind.__struct_config__.tag for kind in Translator()._router._handlers}  # type: ignore[attr-defined]
     assert translated - set(POSSIBLE_EVENTS) == {
-        *("batch_started", "sql_execution_start", "stage_submitted", "stage_waited", "statement_started")
+        *("batch_started", "sql_execution_start", "stage_submitted", "stage_waited", "statement_started"),
+        *("pipeline_command_started", "pipeline_command_ended", "pipeline_command_cancelled"),
     }
     assert not set(POSSIBLE_EVENTS) - translated
 

@@ -16,12 +16,13 @@ from fakes import (
     query_started,
     query_terminated,
 )
+from property.applications import iso
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig
-from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.deadline_config import DeadlineConfig
 from spark_events.translate.dispatch_reports import reporter_status
-from spark_events.translate.incidents.config import AlarmConfig, IdentityConfig
+from spark_events.translate.incidents.incident_config import AlarmConfig, IdentityConfig
+from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
 
 SINK = "java.io.IOException: No space left on device"
@@ -61,11 +62,58 @@ def test_the_first_commit_of_each_run_closes_the_query() -> None:
     ] * 3
 
 
+def commits_that_close_the_application(interval: float | None, *seconds: float, queries: int = 1) -> list[float]:
+    """Return those of the times of commits, in seconds after the start, whose event closes the application."""
+    translator = Translator(TranslateConfig(heartbeat_interval=interval))
+    translated(*(query_started(f"r{n}", f"q{n}", f"n{n}") for n in range(queries)), translator=translator)
+    found = []
+    for batch, at in enumerate(seconds):
+        n, time = batch % queries, START + round(at * 1000)
+        record = query_progress(batch, f"r{n}", f"q{n}", name=f"n{n}", timestamp=iso(time), at=time)
+        found += [at for keys in closed(translator.translate(decoded(record))) if "shop/failure" in keys]
+    return found
+
+
+def test_a_commit_after_a_pause_closes_the_application() -> None:
+    """A watcher may report the loss of an earlier run after two heartbeat intervals without a commit of this run."""
+    assert commits_that_close_the_application(60, 10, 20, 130, 251, 500, 560) == [10, 251, 500]
+    assert commits_that_close_the_application(10, 10, 20, 35, 56, 60) == [10, 56]
+
+
+@pytest.mark.parametrize("interval", [None, 60.0])
+def test_a_commit_closes_the_application_every_ten_minutes(interval: float | None) -> None:
+    """The sidecar of an earlier run may report its loss at once, whatever this run has committed before."""
+    assert commits_that_close_the_application(interval, *range(10, 1830, 60)) == [10, 610, 1210, 1810]
+
+
+def test_commits_in_the_wrong_order_and_a_changed_clock_delay_no_recovery() -> None:
+    assert commits_that_close_the_application(60, 10, 20, 19, 21, 20, queries=2) == [10]
+    assert commits_that_close_the_application(60, 4000, 400, 410, 4010, 4020) == [4000, 400, 4010]
+
+
+def test_a_later_commit_does_not_close_overdue_work_of_the_application() -> None:
+    """The first commit of a run closes what a killed run has left; later, the application itself may be overdue."""
+    translator = Translator(TranslateConfig(deadline=DeadlineConfig(application=3600.0)))
+    translated(query_started(), translator=translator)
+    times = (START + 10_000, START + 700_000)
+    records = [query_progress(n, timestamp=iso(at), at=at) for n, at in enumerate(times)]
+    first, later = [
+        [event.attributes for event in translator.translate(decoded(one)) if event.name == "BatchCommitEvent"]
+        for one in records
+    ]
+    assert "shop/overdue" in json.loads(str(first[0]["incident.more_keys"]))
+    assert later[0]["incident.key"] == "shop/failure"
+    assert "incident.more_keys" not in later[0]
+
+
 def jobs_of(group: str, *ends: bool, first: int = 0, description: str = "") -> list[dict[str, Any]]:
     """Return the records of jobs of a group, one after the other; each succeeds or fails."""
     found: list[dict[str, Any]] = []
     failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": SINK}
-    properties = {"spark.jobGroup.id": group, **({"spark.job.description": description} if description else {})}
+    properties = {
+        **({"spark.jobGroup.id": group} if group else {}),
+        **({"spark.job.description": description} if description else {}),
+    }
     for number, succeeds in enumerate(ends, first):
         moment = {"job_id": number, "time": START + number, "at": START + number}
         end = {"kind": "job_end", **moment, **({} if succeeds else {"failure": failure})}
@@ -76,16 +124,74 @@ def jobs_of(group: str, *ends: bool, first: int = 0, description: str = "") -> l
 ALL_JOBS = TranslateConfig(alarms=AlarmConfig(jobs=re.compile("^group")))
 
 
-def test_a_successful_end_closes_the_application_and_queries_without_data() -> None:
+def test_a_successful_end_closes_the_application_and_queries_that_failed_or_had_no_data() -> None:
     events = translated(
         query_started(),
         query_terminated(),
         query_started("r2", "q2", "broken"),
         query_terminated("r2", "q2", exception=SINK),
         *jobs_of("nightly", True),
-        application_end(),
+        application_end(program_exit_code=0),
     )
-    assert closed(events) == [["shop/failure", "shop/query=clicks/failure"]]
+    assert closed(events) == [["shop/failure", "shop/query=clicks/failure", "shop/query=broken/failure"]]
+
+
+@pytest.mark.parametrize(
+    ("later", "status", "is_alarm"),
+    [
+        pytest.param([], "ENDED", True, id="nothing"),
+        pytest.param(["job in b"], "ENDED", True, id="another-group"),
+        pytest.param(["commit"], "ENDED", True, id="a-commit"),
+        pytest.param(["job in a"], "FINISHED", False, id="the-same-group"),
+        pytest.param(["job in a", "job in b"], "FINISHED", False, id="the-same-group-and-another"),
+    ],
+)
+def test_only_a_job_of_the_same_group_is_a_success_after_a_failed_job(
+    later: list[str], status: str, is_alarm: bool
+) -> None:
+    assert end_after(jobs_of("a", False), later) == (status, is_alarm)
+
+
+@pytest.mark.parametrize("later", ["job in a", "job in b", "job", "commit"])
+def test_any_success_follows_a_failed_job_without_a_group(later: str) -> None:
+    assert end_after(jobs_of("", False), [later]) == ("FINISHED", False)
+
+
+@pytest.mark.parametrize(
+    ("later", "status"),
+    [("", "ENDED"), ("job in a", "ENDED"), ("job", "ENDED"), ("commit", "ENDED"), ("own commit", "FINISHED")],
+)
+def test_only_a_commit_of_the_same_query_is_a_success_after_a_failed_query(later: str, status: str) -> None:
+    """The failed query is an alarm already, so the end is none."""
+    failed = [query_started("r1", "q1", "broken"), query_terminated("r1", "q1", exception=SINK, at=START)]
+    assert end_after(failed, [later] if later else []) == (status, False)
+
+
+def end_after(failed: list[dict[str, Any]], later: list[str]) -> tuple[str, bool]:
+    """Return the status of an application that ends by stop(), and whether its end is an alarm."""
+    stamp = iso(START + 5_000)
+    successes = {
+        "job in a": jobs_of("a", True, first=10),
+        "job in b": jobs_of("b", True, first=20),
+        "job": jobs_of("", True, first=30),
+        "commit": [query_started("r9", "q9", "other"), query_progress(0, "r9", "q9", name="other", timestamp=stamp)],
+        "own commit": [
+            query_started("r2", "q1", "broken"),
+            query_progress(0, "r2", "q1", name="broken", timestamp=stamp),
+        ],
+    }
+    events = translated(*failed, *(one for name in later for one in successes[name]), application_end("STOPPED"))
+    of_end = [event.attributes for event in events if event.attributes.get("spark.entity") == "application"]
+    status = next(str(one["spark.status.new"]) for one in of_end if one.get("spark.status.old") == "RUNNING")
+    return status, any(one.get("incident.role") == "alarm" for one in of_end)
+
+
+def test_the_end_after_another_group_names_the_group_that_failed() -> None:
+    events = translated(*jobs_of("a", False), *jobs_of("b", True, first=10), application_end("STOPPED"))
+    assert events[-1].body == (
+        "shop: application ended after job 0 failed, and nothing in its job group 'a' succeeded after it: "
+        f"{SINK}; exit code unknown"
+    )
 
 
 def test_the_first_success_of_a_job_group_closes_what_an_earlier_run_left_open() -> None:

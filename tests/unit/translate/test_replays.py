@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_events.event import Severity
-from spark_events.records.event_log.files import EventLog, find_logs
-from spark_events.translate.config import TranslateConfig
+from spark_events.records.event_log.log_files import EventLog, find_logs
 from spark_events.translate.replays import LogCounts, ReplayTuning, Selection, replay_logs
+from spark_events.translate.translation_config import TranslateConfig
 
 FIXTURES = Path(__file__).parents[1] / "records" / "fixtures"
 #: Starts processes for any two logs.

@@ -8,8 +8,8 @@ import pytest
 from fakes import START, application_end, application_start, decoded, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import FailureConfig, TranslateConfig
 from spark_events.translate.enrichers import TypeEnricher
+from spark_events.translate.translation_config import FailureConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 EXISTS = "[PATH_ALREADY_EXISTS] Path file:/out already exists. SQLSTATE: 42K04"

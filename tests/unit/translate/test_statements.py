@@ -112,16 +112,19 @@ def test_a_batch_names_the_client_of_its_query() -> None:
 
 
 def test_work_in_the_session_of_a_query_belongs_to_the_query() -> None:
-    """The session that Spark created for a query shows that a job is the query's; its execution is no problem."""
+    """The session that Spark created for a query shows that a job is the query's.
+
+    Its execution and its statement are no problem, although both may end before the job.
+    """
     other = OPERATION.replace("0", "a")
     batch = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "3", "spark.job.tags": f"spark-session-{other}"}
     inside = f"{TAG},spark-session-{other}"
     failed = problems(
-        query_started("r1", "q1", name="clicks", tags=TAG.replace("ada", "eve")),
+        query_started("r1", "q1", name="clicks", tags=TAG.replace("ada", "eve").replace(OPERATION, GROUP)),
         {"kind": "batch_started", "properties": batch},
         *execution(tags=inside),
-        *job({"spark.job.tags": inside}),
         CONNECT,
+        *job({"spark.job.tags": inside}),
         query_terminated("r1", "q1", exception=f"org.apache.spark.SparkException: {ERROR}"),
     )
     assert [event.attributes["spark.entity"] for event in failed] == ["job", "query"]

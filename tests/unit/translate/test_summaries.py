@@ -31,14 +31,14 @@ from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.errors import ConfigError
-from spark_events.records.event_log.files import find_logs
-from spark_events.records.event_log.reader import EventLogReader
+from spark_events.records.event_log.log_files import find_logs
+from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.records.types import StageTotals
-from spark_events.reporters.log import LogReporter
-from spark_events.translate.config import TranslateConfig, read
-from spark_events.translate.deadlines.config import DeadlineConfig
-from spark_events.translate.summaries.config import SummaryConfig
-from spark_events.translate.summaries.problems import KINDS, problems, took
+from spark_events.reporters.log_reporter import LogReporter
+from spark_events.translate.deadlines.deadline_config import DeadlineConfig
+from spark_events.translate.summaries.stage_problems import KINDS, problems, took
+from spark_events.translate.summaries.summary_config import SummaryConfig
+from spark_events.translate.translation_config import TranslateConfig, read
 from spark_events.translate.translator import Translator
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -430,8 +430,8 @@ SQL = {"spark.sql.execution.id": "5"}
 
 
 def execution(**fields: Any) -> dict[str, Any]:
-    plan = ["(1) Scan parquet spark_catalog.default.orders", "(4) Execute InsertIntoHadoopFsRelationCommand"]
-    plan.append("Arguments: file:/out/report, false, Parquet")
+    insert = {"name": "Execute InsertIntoHadoopFsRelationCommand", "arguments": "file:/out/report, false, Parquet"}
+    plan = [insert, {"name": "Scan parquet spark_catalog.default.orders"}]
     about = {"execution_id": 5, "time": START, "description": "nightly", "plan": plan}
     return {"kind": "sql_execution_start", "at": START, **about, **fields}
 

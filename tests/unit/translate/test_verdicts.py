@@ -10,6 +10,7 @@ from spark_events.failures.classes import CLASSES, FIRM, UNKNOWN
 from spark_events.records.types import ExceptionLink, Failure
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.user_code import UserCode
 
 ROWS = [
     line.split("\t")
@@ -174,6 +175,32 @@ def test_failures_of_public_reports(text: str, failure_class: str, retry: bool |
     assert (found["failure.class"], found.get("failure.retry_useful")) == (failure_class, retry)
     facts = CLASSES.get(failure_class)
     assert found.get("failure.label.type") == (facts.label if facts else None)
+
+
+@pytest.mark.parametrize(("text", "warns"), [(COMMIT, True), (ICEBERG, True), (POOL, False), (ROCKS, False)])
+def test_the_body_warns_of_a_harmful_rerun(text: str, warns: bool) -> None:
+    """If it is unknown whether a commit succeeded, the body of the event says that a rerun may duplicate rows."""
+    body = Diagnostics().of_text(text).summary
+    assert body.endswith("so a rerun may write the rows a second time") == warns
+
+
+@pytest.mark.parametrize(
+    ("frames", "failure_class"),
+    [
+        (["com.acme.Job.main"], "USER_CODE"),
+        (["com.acme.Job$.check", "com.acme.Job.main"], "USER_CODE"),
+        (["org.lib.Client.call", "com.acme.Job.main"], UNKNOWN),
+        (["org.apache.spark.sql.X.y", "com.acme.Job.main"], UNKNOWN),
+    ],
+)
+def test_a_throw_of_a_java_program_is_its_own(frames: list[str], failure_class: str) -> None:
+    """As in Python, only an exception that the program itself threw is an error of its code."""
+    diagnostics = Diagnostics()
+    diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --class com.acme.Job /jobs/job.jar")
+    spark = "org.apache.spark.deploy.JavaMainApplication.start"
+    stack = "".join(f"\tat {frame}(X.java:{line})\n" for line, frame in enumerate([*frames, spark], 1))
+    found = diagnostics.of_text(f"java.lang.RuntimeException: no customer\n{stack}").attributes
+    assert found["failure.class"] == failure_class
 
 
 FIRST = """Traceback (most recent call last):

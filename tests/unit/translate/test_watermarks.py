@@ -10,8 +10,8 @@ import pytest
 from fakes import application_end, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
-from spark_events.translate.config import TranslateConfig, WatermarkConfig
-from spark_events.translate.deadlines.config import DeadlineConfig
+from spark_events.translate.deadlines.deadline_config import DeadlineConfig
+from spark_events.translate.translation_config import TranslateConfig, WatermarkConfig
 from spark_events.translate.translator import Translator
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00:00Z
@@ -91,8 +91,8 @@ class Query:
         return self.send(query_terminated())
 
     @property
-    def next_deadline(self) -> int | None:
-        return self.translator.next_deadline
+    def next_due(self) -> int | None:
+        return self.translator.next_due
 
 
 def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
@@ -172,9 +172,9 @@ def test_body_is_understandable_without_attributes(query: Query) -> None:
 
 def test_deadline_is_set_for_the_next_event(query: Query) -> None:
     """The translator has a deadline for its next event, so the sidecar wakes up even without a record."""
-    assert query.next_deadline == NOON + 12_000
+    assert query.next_due == NOON + 12_000
     query.tick(12)
-    assert query.next_deadline is None
+    assert query.next_due is None
 
 
 @pytest.mark.parametrize("hours", [1, 24 * 400])
@@ -183,7 +183,7 @@ def test_a_clock_that_is_set_ahead_makes_no_source_idle(query: Query, hours: int
     step = hours * 3_600
     assert query.tick(7) == []
     query.translator.clock_stepped(step * 1000, NOON + (7 + step) * 1000)
-    assert query.next_deadline == NOON + (12 + step) * 1000
+    assert query.next_due == NOON + (12 + step) * 1000
     assert query.tick(11.9 + step) == []
     assert sorted(edges(query.tick(12 + step)), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
 
@@ -452,7 +452,7 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
     for second in (0, 1, 2):
         query.batch(second, None, 5)
     query.nothing(100)
-    assert query.next_deadline is None
+    assert query.next_due is None
     assert query.tick(10_000) == []
 
 
@@ -494,7 +494,7 @@ def test_silence_is_idle_after_three_trigger_periods() -> None:
 def test_a_running_batch_is_not_idle(query: Query) -> None:
     """While a batch runs, no source becomes idle, because Spark does not check for data."""
     query.job(2.5)
-    assert query.next_deadline is None
+    assert query.next_due is None
     assert query.tick(500) == []
     assert query.batch(3, -7, 5, newest=3, took=600) == []
 
@@ -545,7 +545,7 @@ def test_an_idle_report_is_sufficient_proof() -> None:
 
 def test_a_finished_query_does_not_become_idle(query: Query) -> None:
     assert query.end() == []
-    assert query.next_deadline is None
+    assert query.next_due is None
     assert query.batch(3, -7, 5) == []
     assert query.nothing(4) == []
     assert query.tick(10_000) == []
@@ -569,14 +569,14 @@ def test_an_end_without_a_time_follows_earlier_idle_events(query: Query, until: 
 
 def test_a_finished_application_does_not_become_idle(query: Query) -> None:
     query.send(application_end(time=NOON + 5000))
-    assert query.next_deadline is None
+    assert query.next_due is None
     assert query.tick(10_000) == []
 
 
 def test_restart_without_a_known_end_starts_over(query: Query) -> None:
     """If a query restarts without a known end, the earlier run ends, and the new run has its own events."""
     query.send(query_started("r2"))
-    assert query.next_deadline is None
+    assert query.next_due is None
     assert query.tick(1000) == []
     progress = query_progress(3, "r2", timestamp=iso(1000), eventTime={"watermark": iso(0)})
     query.send(progress)
@@ -640,7 +640,7 @@ def test_the_clock_waits_for_late_records() -> None:
         query.batch(second, second - 11, 5, newest=second)
     delayed = {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(3)}
     query.send(delayed, seen_at=NOON + 8_000)
-    assert query.next_deadline == NOON + 17_000
+    assert query.next_due == NOON + 17_000
     assert query.tick(16) == []
     reported = query.tick(17)
     assert {event.observed_ts_millis for event in reported} == {NOON + 12_000}

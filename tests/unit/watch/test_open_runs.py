@@ -11,9 +11,9 @@ from spark_events import Event
 from spark_events.config import Secret
 from spark_events.errors import SparkEventsError
 from spark_events.records.types import ApplicationStart
-from spark_events.reporters.database.config import DatabaseConfig
-from spark_events.reporters.database.reporter import DatabaseReporter
-from spark_events.watch.database import EventDatabase
+from spark_events.reporters.database.database_config import DatabaseConfig
+from spark_events.reporters.database.database_reporter import DatabaseReporter
+from spark_events.watch.event_database import EventDatabase
 from spark_events.watch.open_runs import OpenRuns
 from spark_events.watch.watcher import WatchConfig
 

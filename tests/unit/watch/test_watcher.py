@@ -15,11 +15,11 @@ from spark_events.cli import main
 from spark_events.config import Secret
 from spark_events.errors import SparkEventsError
 from spark_events.event import decode_event, encode_lines
-from spark_events.reporters.database.config import DatabaseConfig
-from spark_events.reporters.database.reporter import DatabaseReporter
-from spark_events.watch.database import EventDatabase
-from spark_events.watch.folder import RECORD, JsonFolder
-from spark_events.watch.memory import Memory
+from spark_events.reporters.database.database_config import DatabaseConfig
+from spark_events.reporters.database.database_reporter import DatabaseReporter
+from spark_events.watch.event_database import EventDatabase
+from spark_events.watch.json_folder import RECORD, JsonFolder
+from spark_events.watch.remembered import Memory
 from spark_events.watch.watcher import Check, Source, WatchConfig, Watcher
 
 

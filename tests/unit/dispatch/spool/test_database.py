@@ -10,7 +10,7 @@ import pytest
 from spools import spoil
 
 from spark_events.dispatch.entries import weight_for
-from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
+from spark_events.dispatch.spool.spool_database import CorruptFileError, SpoolDatabase, is_corruption
 
 MANY = 1 << 30
 

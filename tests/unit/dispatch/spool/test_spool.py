@@ -1,4 +1,4 @@
-"""Tests of the spool, as used by a reporter's worker and the driver, with a working or a faulty disk."""
+"""Tests of the spool, as used by a reporter's thread and the driver, with a working or a faulty disk."""
 
 from __future__ import annotations
 
@@ -443,7 +443,6 @@ def test_a_dead_owner_s_file_is_delivered_after_a_failure_of_its_disk(
 
 
 def test_a_file_opened_by_another_process_is_delivered_later(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that another process has open is delivered later. It does not delay other files."""
     first, second = owner(), owner()
     first.write(1)
     file = first.file

@@ -13,14 +13,14 @@ from virtual_engine import VirtualRun, virtual_now
 from spark_events.enrichment.api.request import Request
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Budget
-from spark_events.enrichment.worker.driver_channel import ChannelAddress
+from spark_events.enrichment.worker.channel_client import ChannelAddress
 from spark_events.enrichment.worker.task import Task
 
 
-def task_of(plan: Plan, tasks: int, channel: ChannelAddress | None = None) -> Task:
+def task_of(plan: Plan, channel: ChannelAddress | None = None) -> Task:
     df: Any = SimpleNamespace(columns=["id"])
     output: Any = SimpleNamespace(serialised=lambda: b"")
-    request = Request(df, plan, output, ("id",), (), "fn", "", tasks, b"", definition())
+    request = Request(df, plan, output, ("id",), (), "fn", "", b"", definition())
     return request.task(scope=None, settles=False, channel=channel)
 
 
@@ -40,8 +40,8 @@ def test_without_leases_no_second_exceeds_the_rate_after_a_stall(limit: dict[str
         return row
 
     plan: dict[str, Any] = {"max_in_flight": 100, "timeout": None, "total_timeout": None, "rate_limit": 20, **limit}
-    task = task_of(Plan(fn, **plan), 4)
-    job = None if task.job is None else task.job.share(task.tasks)
+    task = task_of(Plan(fn, tasks=4, **plan))
+    job = None if task.job is None else task.job.share(4)
     run = VirtualRun(fn, rate=task.rate, job=job, **plan)
     assert run.of(range(200)) == list(range(200))
     # The ledger lets an idle task accumulate a tenth of a second of the rate, and at least one call.
@@ -50,7 +50,7 @@ def test_without_leases_no_second_exceeds_the_rate_after_a_stall(limit: dict[str
 
 def test_the_driver_leases_all_limits_of_a_batch() -> None:
     """With a channel, the task spaces no attempts itself."""
-    task = task_of(Plan(lookup, rate_limit=20), 4, ChannelAddress("", 0, b""))
+    task = task_of(Plan(lookup, rate_limit=20, tasks=4), ChannelAddress("", 0, b""))
     assert task.rate is None
     assert task.job is not None
     assert task.job.calls_per_second == 20

@@ -103,7 +103,6 @@ CalendarIntervalType = getattr(spark_types, "CalendarIntervalType", UnknownType)
 
 @pytest.mark.parametrize("kind", [UnknownType(), ArrayType(StructType([StructField("i", UnknownType())]))], ids=str)
 def test_an_unsupported_output_type_is_rejected_with_the_supported_types(kind: DataType) -> None:
-    """The message about an unsupported output type lists the supported types."""
     fields = [StructField("id", StringType())]
     df: Any = SimpleNamespace(schema=StructType(fields), columns=["id"])
     with pytest.raises(InvalidPlanError) as caught:

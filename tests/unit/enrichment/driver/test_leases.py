@@ -14,11 +14,11 @@ from virtual_engine import VirtualRun, virtual_now
 from virtual_time import run
 
 from spark_events import Budget
-from spark_events.enrichment.driver.driver_channel import DriverChannel, opened_channel
+from spark_events.enrichment.driver.channel_server import DriverChannel, opened_channel
 from spark_events.enrichment.engine.job_share import JobShare
 from spark_events.enrichment.engine.ledger import Ask, JobLimits, Lease, Ledger, leased
 from spark_events.enrichment.engine.loop import BackgroundLoop
-from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
+from spark_events.enrichment.worker.channel_client import ASK, LEASE, ChannelAddress, TaskAttempt
 
 LOOPBACK = "127.0.0.1"
 SECONDS = 20
@@ -86,7 +86,7 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
 @pytest.mark.parametrize(
     "message",
     [
-        ChannelAddress("", 0, b"w" * 16).ask(FIRST, 0, Ask(1)),
+        ChannelAddress("", 0, b"w" * 16).message(ASK, FIRST, 0, Ask(1)),
         b"x" * 32 + b"\xff" * 4,
         b"x" * 32 + b"\x00\x00\x00\x01x",
     ],
@@ -106,13 +106,13 @@ def test_an_ask_cannot_be_repeated() -> None:
     with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(calls_per_second=10))) as channel:
         assert channel is not None
         address = channel.address
-        ask = address.ask(FIRST, 0, Ask(1))
+        ask = address.message(ASK, FIRST, 0, Ask(1))
         with socket.create_connection((LOOPBACK, address.port), SECONDS) as task:
             task.sendall(address.hello(FIRST) + ask + ask)
             with task.makefile("rb") as answers:
                 answer = answers.read()
     lease = Lease(*json.loads(answer[36:]))
-    assert answer == address.lease(FIRST, 0, lease)
+    assert answer == address.message(LEASE, FIRST, 0, lease)
     assert lease.calls == 1
 
 
@@ -217,12 +217,8 @@ def test_places_are_returned_only_in_larger_numbers() -> None:
     run(asyncio.wait_for(calls(), SECONDS))
 
 
-@pytest.mark.parametrize(("ledger", "small"), [(None, True), (Ledger(JobLimits(in_flight=1)), False)])
-def test_a_connection_with_leases_buffers_whole_asks(ledger: Ledger | None, small: bool) -> None:
-    """With leases, the buffer holds a whole request.
-
-    With the buffer for hello messages, asyncio would pause reading at each request.
-    """
+def test_a_connection_buffers_whole_messages() -> None:
+    """With a buffer for hello messages only, asyncio would pause reading at each message."""
     seen: Future[str] = Future()
 
     class Channel(DriverChannel):
@@ -230,10 +226,10 @@ def test_a_connection_with_leases_buffers_whole_asks(ledger: Ledger | None, smal
             seen.set_result(repr(reader))
             return await super()._read_hello(reader)
 
-    channel = Channel(ledger)
+    channel = Channel()
     assert channel.open(LOOPBACK, LOOPBACK)
     try:
         with socket.create_connection((LOOPBACK, channel.address.port), SECONDS):
-            assert ("limit=64" in seen.result(SECONDS)) == small
+            assert "limit=64" not in seen.result(SECONDS)
     finally:
         channel.close()

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from spark_events import Budget
-from spark_events.enrichment.driver.rate import check_tasks, ledger_of, limits_of, sharing_tasks, tasks_at_a_time
+from spark_events import Auto, Budget
+from spark_events.enrichment.driver.rate import (
+    check_tasks,
+    ledger_of,
+    limits_of,
+    sharing_tasks,
+    state_of,
+    tasks_at_a_time,
+)
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -261,17 +268,21 @@ def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> No
         assert sharing_tasks(df, Plan(fn, budget=budget), None, leases=False) == 6
     assert df.jobs == 1
     assert caplog.messages == [
-        "the driver cannot lease the job's limits to its tasks: each task uses 1/6 of rate_limit, budget and "
-        "max_in_flight_job, as if 6 tasks run at a time. Fewer tasks stay below the limits, and more exceed them; give "
-        "Limits.concurrent_tasks"
+        "the driver cannot lease the job's limits to its tasks: each task uses 1/6 of rate_limit, budget, "
+        "max_in_flight_job and Auto.max, as if 6 tasks run at a time. Fewer tasks stay below the limits, and more "
+        "exceed them; give Limits.concurrent_tasks"
     ]
     assert sharing_tasks(df, Plan(fn, budget=budget), 3, leases=False) == 3
     assert limits_of(Plan(fn, budget=budget)).share(6).amount_per_minute == 1000
 
 
-def test_micro_batches_share_a_ledger() -> None:
+def test_micro_batches_share_a_ledger_and_a_window() -> None:
     """Micro-batches with equal limits share one ledger. Otherwise, each batch could use a whole minute's budget."""
     plan = Plan(fn, rate_limit=5)
     name = f"calls-{next(APPLICATIONS)}"
     assert ledger_of(plan, name) is ledger_of(Plan(fn, rate_limit=5), name)
     assert ledger_of(plan, name) is not ledger_of(Plan(fn, rate_limit=6), name)
+    assert ledger_of(Plan(fn), name) is None
+    assert state_of(plan, name) is state_of(Plan(fn), name)
+    assert state_of(plan, name) is not state_of(Plan(fn, max_in_flight=Auto(max=5)), name)
+    assert state_of(Plan(fn, max_in_flight=5), name).window is None

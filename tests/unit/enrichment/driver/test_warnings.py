@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.enrichment.driver.warnings import warn_of_keys, warn_of_settings, warn_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_settings, warn_of_storage
 
 APPLICATIONS = itertools.count()
 
@@ -65,15 +65,6 @@ def test_each_warning_is_logged_once_per_application(caplog: pytest.LogCaptureFi
     assert len(caplog.messages) == 2
     warn_of_settings(frame(NO_REUSE))
     assert len(caplog.messages) == 3
-
-
-def test_keys_of_one_driver_process_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """If other drivers cannot use the answers in a store, a stream logs one warning."""
-    df = frame({"spark.app.id": "notebook"})
-    for _ in range(3):
-        warn_of_keys(df)
-    (message,) = caplog.messages
-    assert message.startswith("Cache.store: this driver process does not share its answers with other drivers")
 
 
 def test_an_unreadable_setting_is_ignored(caplog: pytest.LogCaptureFixture) -> None:

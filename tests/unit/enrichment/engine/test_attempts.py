@@ -75,7 +75,6 @@ def test_a_programming_error_is_not_retried(error: Exception) -> None:
 
 
 def test_an_exception_group_is_retried_like_its_exceptions() -> None:
-    """An exception group, as ``asyncio.TaskGroup`` raises, is retried like the exceptions that it contains."""
     group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
     fn = Scripted(group)
     assert Run(fn, retry=AT_ONCE).of([1]) == [1]
@@ -84,7 +83,6 @@ def test_an_exception_group_is_retried_like_its_exceptions() -> None:
 
 
 def test_retry_none_means_one_attempt() -> None:
-    """With ``retry=None``, a row has one attempt, regardless of the exception."""
     fn = Scripted(ConnectionError())
     failure = failure_of(Run(fn, retry=None).of([1]))
     assert (failure.attempts, failure.retryable) == (1, False)
@@ -305,7 +303,7 @@ def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: py
 
     loop = current_process().background.loop
     loop.call_soon_threadsafe(release[0].set)
-    pool = run.engine._pool
+    pool = run.engine._life.pool
     assert pool is not None
     eventually(lambda: not pool._uncancellable)
 
@@ -462,7 +460,6 @@ def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, 
 
 @pytest.mark.timeout(30)
 def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
-    """If the task is cancelled between two attempts, its row fails."""
 
     async def fn(row: int) -> int:
         if row == 1:
@@ -480,7 +477,6 @@ def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
 def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
-    """If a call cancels its own task, only its row fails, not the worker's next row."""
 
     async def fn(row: int) -> int:
         if row == 3:

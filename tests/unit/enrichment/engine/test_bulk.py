@@ -16,6 +16,7 @@ from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.bulk import Groups
 from spark_events.enrichment.engine.calls import GroupCall, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.settings import Auto
 
 SIZE = 4
 
@@ -35,7 +36,6 @@ def taken(groups: Groups) -> list[int] | None:
 
 
 def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
-    """Rows that arrive after a flush can be in the same call as the flushed rows."""
     groups = Groups(SIZE, lambda _: None)
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
@@ -87,16 +87,16 @@ def failed_rows(answers: list[Any]) -> list[int]:
     ids=["500", "503", "429", "timeout", "connection"],
 )
 def test_a_failed_row_of_an_answered_call_is_no_outage(error: Exception) -> None:
-    """If each call has a row that always fails, all other rows are answered, and the calls in flight do not change."""
+    """If each call has a row that always fails, all other rows are answered, and the calls in flight stay."""
 
     async def fn(rows: list[int]) -> list[Any]:
         await asyncio.sleep(0.03)
         return [error if row % 50 == 7 else row for row in rows]
 
-    run = VirtualRun(fn, batch_size=50, total_timeout=10)
+    run = VirtualRun(fn, batch_size=50, total_timeout=10, max_in_flight=Auto(initial=20))
     answers = run.of(range(5000))
     assert failed_rows(answers) == list(range(7, 5000, 50))
-    assert min(run.numbers["windows"]) == 20
+    assert min(run.numbers["windows"]) >= 20
 
 
 @pytest.mark.parametrize("answered", [0, 20])

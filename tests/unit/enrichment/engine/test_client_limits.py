@@ -74,13 +74,12 @@ def test_lower_limits_of_a_client_are_reported(make: Callable[[], Any], texts: l
     ("plan", "part"),
     [
         ({"max_in_flight": 200}, "but up to 200 calls of a task are in flight, so"),
-        ({"max_in_flight": Auto(initial=200)}, "but an executor starts with 200 calls in flight, so"),
-        ({"max_in_flight": Auto(initial=240), "executors": 2}, "but an executor starts with 120 calls in flight, so"),
-        ({"max_in_flight": Auto(initial=150), "executors": 2}, ""),
+        ({"max_in_flight": Auto(initial=200)}, "but the job starts with 200 calls in flight, so"),
+        ({"max_in_flight": Auto(initial=100)}, ""),
     ],
 )
-def test_the_calls_in_flight_are_those_of_a_task_or_of_an_executor(plan: dict[str, Any], part: str) -> None:
-    """A fixed number applies to each task, and the executors divide the first number of an adapted one."""
+def test_the_calls_in_flight_are_those_of_a_task_or_of_the_job(plan: dict[str, Any], part: str) -> None:
+    """A fixed number applies to each task, and the first number of an adapted one to the job."""
 
     async def of() -> list[str]:
         return shortcomings(httpx.AsyncClient(timeout=None), Plan(fn, **plan))

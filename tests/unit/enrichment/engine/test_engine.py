@@ -183,7 +183,7 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
     part: list[Any] = []
     reader = threading.Thread(target=lambda: part.extend(next(answers)[1]))
     reader.start()
-    eventually(lambda: pulled >= 100 and run.engine._news.empty())
+    eventually(lambda: pulled >= 100 and run.engine._life.news.empty())
     assert pulled <= 110
     first.release()
     reader.join()
@@ -283,7 +283,6 @@ def test_empty_input_gives_empty_output() -> None:
 
 
 def test_a_failed_row_has_a_failure_as_answer() -> None:
-    """A failed row's answer is a failure with the exception and its location. All other rows have answers."""
 
     async def fn(row: int) -> int:
         if row == 3:
@@ -334,7 +333,6 @@ def test_the_context_has_key_attempt_and_resource() -> None:
 
 
 def test_rows_with_known_answers_are_not_called() -> None:
-    """If an answer is known from an earlier run of the batch, no call is made for its row."""
     called: list[int] = []
 
     async def fn(row: int) -> str:
@@ -396,7 +394,6 @@ def test_cancel_from_another_thread_ends_a_run_that_waits_for_input() -> None:
 
 
 def test_an_error_of_the_input_is_raised_and_stops_the_calls() -> None:
-    """If the input raises an error, the calls in flight are stopped, and then the error is raised."""
     fn = InFlight()
 
     def source() -> Iterator[Chunk]:
@@ -544,7 +541,6 @@ def test_rows_failed_by_a_blocked_loop_are_not_called_later() -> None:
 
 
 def test_a_cancelled_run_waits_for_its_calls_to_clean_up() -> None:
-    """A cancelled run waits until its calls have cleaned up, like a closed run."""
     begun: list[int] = []
     cancelled: list[int] = []
     cleaned: list[int] = []
@@ -565,7 +561,7 @@ def test_a_cancelled_run_waits_for_its_calls_to_clean_up() -> None:
         run.engine.cancel()
         eventually(lambda: len(cancelled) == 3)
 
-    run = Run(fn)
+    run = Run(fn, max_in_flight=20)
     with pytest.raises(StoppedError):
         run.of(source())
     assert sorted(cleaned) == [1, 2, 3]
@@ -629,7 +625,6 @@ def test_answers_that_arrive_during_one_slow_iteration_are_not_late() -> None:
 
 
 def test_consecutive_runs_leave_no_tasks_or_threads() -> None:
-    """No task or thread of a run remains, so consecutive runs do not increase the numbers of tasks and threads."""
 
     async def tasks() -> int:
         return len(asyncio.all_tasks())

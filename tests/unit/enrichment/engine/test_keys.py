@@ -124,7 +124,6 @@ def test_hot_keys_are_those_that_delay_the_batch() -> None:
 
 
 def test_a_run_reports_its_hot_keys() -> None:
-    """The counters of a run contain its hot keys."""
 
     async def fn(row: int) -> int:
         return row

@@ -21,8 +21,8 @@ from spark_events.enrichment.engine import assembly, process
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.limits import RateLimit
 from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 

@@ -32,7 +32,6 @@ async def _answer() -> int:
 @pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
 def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """If a call stops the loop, the loop continues until its owner closes it."""
     background = BackgroundLoop()
     background.submit(end()).result(SECONDS)
     assert background.submit(_answer()).result(SECONDS) == 7

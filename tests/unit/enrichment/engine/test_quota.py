@@ -15,8 +15,7 @@ import pytest
 from aiohttp import web
 from enrich_engine import Run, definition
 from multidict import CIMultiDict
-from simulated_service import State
-from virtual_engine import VirtualRun, virtual_now
+from virtual_engine import VirtualRun, virtual_now, virtual_process
 from virtual_time import run
 
 from spark_events.enrichment.engine.failure import RowFailure
@@ -61,7 +60,7 @@ def admitted(headers: dict[str, str], *, others: int = 0) -> tuple[int, float]:
         if attempts < 100:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(quota.wait(again=False), 100)
-        return attempts, quota.loop.time() if attempts < 100 else 100
+        return attempts, virtual_now() if attempts < 100 else 100
 
     return run(count())[0]
 
@@ -323,7 +322,12 @@ def test_an_abandoned_attempt_does_not_count_as_in_flight() -> None:
         return row
 
     async def batches() -> tuple[list[Any], list[Any]]:
-        options: dict[str, Any] = {"made": definition(), "state": State(), "max_in_flight": 2, "timeout": 0.5}
+        options: dict[str, Any] = {
+            "made": definition(),
+            "process": virtual_process(),
+            "max_in_flight": 2,
+            "timeout": 0.5,
+        }
         first = await VirtualRun(fn, retry=None, **options).answers(range(4))
         second = await VirtualRun(fn, retry=None, **options).answers([5, 6])
         await asyncio.sleep(60)  # until the abandoned attempt has ended
@@ -345,7 +349,7 @@ def test_rows_wait_for_a_small_limit_that_is_reset_within_total_timeout() -> Non
             assert remaining >= 0
             return row
 
-        options: dict[str, Any] = {"made": definition(), "state": State(), "total_timeout": 2.0}
+        options: dict[str, Any] = {"made": definition(), "process": virtual_process(), "total_timeout": 2.0}
         short = await VirtualRun(fn, **options).answers(range(3))
         await asyncio.sleep(service.reset_in() + 0.01)  # the service's next period
         return short, await VirtualRun(fn, **options).answers(range(60))

@@ -151,7 +151,6 @@ def test_opening_is_retried_like_calls() -> None:
 
 
 def test_opening_has_a_timeout() -> None:
-    """An opener that hangs is cancelled at a timeout."""
 
     @contextlib.asynccontextmanager
     async def hangs() -> AsyncIterator[None]:

@@ -14,9 +14,11 @@ import pytest
 from enrich_engine import Run, chunks_of, definition
 from fakes import eventually
 
-from spark_events.enrichment.engine.calls import Chunk
+from spark_events.enrichment.engine.buffer import RowBuffer
+from spark_events.enrichment.engine.calls import Call, Chunk, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.limits import Gate
+from spark_events.enrichment.engine.gate import Gate
+from spark_events.enrichment.engine.limiter import Attempt, Permit
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.settings import Cache, Retry
@@ -129,20 +131,21 @@ def test_a_failure_without_a_call_is_not_shared(kind: str, closed: float) -> Non
     called: list[str] = []
     made = definition()
     process = current_process()
+    batch = RowBatch(next(chunks_of(["probe"])), 0.0, RowBuffer(1, 1, 1, lambda: None))
     gate = process.gates.get(made.calls, Gate)
 
     async def fn(row: str) -> str:
         called.append(row)
         return row
 
-    async def close() -> int:
+    async def close() -> Permit | None:
         gate.close(closed, crowded=False)
         # This call is the only probe that the breaker allows.
-        return 0 if closed else await gate.enter(again=False)
+        return None if closed else await gate.enter(Attempt(lambda: Call(batch, 0), overtakes=False))
 
-    async def reopen(passed: int) -> None:
+    async def reopen(passed: Permit | None) -> None:
         if passed:
-            gate.leave(passed, answered=True)
+            passed.end(answered=True)
         else:
             gate._begin()
 

@@ -215,7 +215,6 @@ def test_rate_limit_headers_of_an_outage_are_ignored() -> None:
 
 @pytest.mark.parametrize("retry_after", [1e300, 10**400, float("inf")])
 def test_an_exception_s_retry_after_is_limited_to_a_day(retry_after: float) -> None:
-    """The retry_after of an exception is limited to one day, like the delay of a header."""
     error = RuntimeError()
     error.retry_after = retry_after  # type: ignore[attr-defined]
     assert judge(error, RETRY).retry_after == 86_400.0
@@ -244,7 +243,6 @@ def test_retry_after_makes_other_statuses_overload(client: Any, status: int) -> 
 
 
 def test_without_a_retry_policy_failures_are_still_classified() -> None:
-    """Even without a retry policy, failures are classified for the circuit breaker."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True, unreachable=True)
 
 

@@ -28,14 +28,12 @@ def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int
 
 
 def test_answers_become_columns_in_the_output_s_order() -> None:
-    """Whatever the order in the function's answer, columns have the order of the output."""
     columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
     assert (columns, failures) == ([["x", None], [1, 2]], {})
     assert written([], ("a", pa.string())) == ([[]], {})
 
 
 def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
-    """A failed row contains nulls and keeps its failure. All other rows contain their answers."""
     failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
     arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
     assert arrays[0].to_pylist() == [1, None, 3]
@@ -182,7 +180,6 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(kind: Any, good: Any
     ],
 )
 def test_nested_text_that_is_not_utf_8_fails_its_row(kind: Any, bad: Any, given: str) -> None:
-    """A nested string that is not UTF-8, in an element, a field or a key, fails its row."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]

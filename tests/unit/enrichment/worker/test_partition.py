@@ -15,8 +15,8 @@ import pytest
 from spark_events.enrichment.engine.engine import Definition
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Budget, Cache, Retry
-from spark_events.enrichment.worker.driver_channel import ChannelAddress, TaskAttempt
+from spark_events.enrichment.settings import Auto, Budget, Cache, Retry
+from spark_events.enrichment.worker.channel_client import ChannelAddress, TaskAttempt
 from spark_events.enrichment.worker.partition import Partition
 from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
@@ -161,7 +161,7 @@ def test_a_task_that_ends_between_batches_stores_all_answers(tmp_path: Path) -> 
     store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
-    partition = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "", most_bytes=1_000)
+    partition = Partition(task, Plan(fn, max_in_flight=50, tasks=4), definition, TaskAttempt(), "", most_bytes=1_000)
     out = partition.run(iter([_wide(50, 1)]))
     assert next(out).num_rows < 50
     out.close()  # type: ignore[attr-defined]
@@ -280,7 +280,6 @@ _BEYOND = 253_402_318_799_000_000
     ids=str,
 )
 def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[str, Any]) -> None:
-    """If Python cannot represent a row, the row fails once, without a call. Other rows are answered."""
     called: list[int] = []
 
     async def one(row: Any, ctx: Any) -> Mapping[str, int]:
@@ -377,7 +376,15 @@ def test_the_cache_keeps_no_invalid_answer(options: dict[str, Any]) -> None:
     assert called == [0, 1, 2, 1]
 
 
-def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
+@pytest.mark.parametrize(
+    ("job", "limit", "share"),
+    [
+        (JobLimits(calls_per_second=100_000, in_flight=12), 50, 3),
+        (JobLimits(), Auto(max=24, initial=24), 6),
+    ],
+    ids=["limits of the job", "window"],
+)
+def test_a_task_that_cannot_reach_the_driver_uses_an_even_share(job: JobLimits, limit: int | Auto, share: int) -> None:
     """Without the driver's leases, a task stays within its share. A warning contains the assumed share."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = ChannelAddress("127.0.0.1", closed.getsockname()[1], b"s" * 16)
@@ -387,17 +394,16 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
         in_flight -= 1
         return {"twice": 2 * row.id}
 
-    job = JobLimits(calls_per_second=100_000, in_flight=12)
-    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=job, tasks=4, channel=address)
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=job, channel=address)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
-    partition = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "")
-    made = pa.Table.from_batches(list(partition.run(iter([_wide(200, 1)]))))
-    assert made.column("twice").to_pylist() == [2 * number for number in range(200)]
-    assert most == 3
+    partition = Partition(task, Plan(fn, max_in_flight=limit, tasks=4), definition, TaskAttempt(), "")
+    made = pa.Table.from_batches(list(partition.run(iter([_wide(500, 1)]))))
+    assert made.column("twice").to_pylist() == [2 * number for number in range(500)]
+    assert most == share
     counted = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"]).statistics
     (text,) = counted["hints"]
     assert text.startswith(f"a task cannot connect to 127.0.0.1:{address.port}: ")
@@ -407,10 +413,10 @@ def test_a_task_that_cannot_reach_the_driver_uses_an_even_share() -> None:
 @pytest.mark.parametrize(("cost", "hints"), [(25, []), (26, ["the share of its task (25 of Budget.per_minute=100)"])])
 def test_a_call_above_the_share_of_its_task_causes_a_hint(cost: float, hints: list[str]) -> None:
     """With an even split, a call may need more than the share of its task, so the tasks may exceed the budget."""
-    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 100), tasks=4)
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True, job=JobLimits(None, 100))
     # A new function, because the ledger of a function remembers the calls of earlier tasks.
     definition = Definition(f"calls {next(_number)}", "answers", "resource", f"partition {next(_number)}")
-    plan = Plan(_twice, budget=Budget(100, cost=lambda row: cost))
+    plan = Plan(_twice, budget=Budget(100, cost=lambda row: cost), tasks=4)
     (batch,) = Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(1, 1)]))
     found = PartitionReport.from_bytes(batch.column(COLUMN)[0].as_py()["report"]).statistics["hints"]
     assert len(found) == len(hints)

@@ -127,7 +127,6 @@ def test_late_valid_answers_are_stored(tmp_path: Path) -> None:
 
 
 def test_answers_of_a_split_chunk_are_stored_once(tmp_path: Path) -> None:
-    """If a chunk is split because of its size, each of its answers is stored only once."""
     keys = [f"k{number}" for number in range(8)]
     chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]

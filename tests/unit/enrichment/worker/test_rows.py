@@ -30,7 +30,6 @@ def test_numbers_equal_arrow_s(kind: pa.DataType, nulls: bool) -> None:
 
 
 def test_maps_are_dictionaries_at_any_depth() -> None:
-    """Maps become dictionaries at any depth: in lists, structs and maps."""
     inner = pa.map_(pa.string(), pa.int64())
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
     values: list[dict[str, Any] | None] = [
@@ -93,7 +92,6 @@ def test_a_name_with_a_leading_underscore_is_accessible(names: list[str]) -> Non
 
 
 def test_a_column_named_like_a_tuple_method_is_accessible_by_key() -> None:
-    """A column with the name of a tuple method is accessible by key, and does not replace the method."""
     values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)

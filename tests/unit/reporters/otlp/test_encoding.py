@@ -21,7 +21,7 @@ from spark_events import Event, EventBuilder, Severity
 from spark_events._version import __version__
 from spark_events.event import Attributes
 from spark_events.reporters.otlp.encoding import Encoder, event_name
-from spark_events.reporters.otlp.resources import SCHEMA_URL, resource_of
+from spark_events.reporters.otlp.otlp_resources import SCHEMA_URL, resource_of
 from spark_events.reporters.otlp.spans import ids
 
 #: Attributes with which the SDK identifies itself.

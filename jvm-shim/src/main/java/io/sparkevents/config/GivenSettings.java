@@ -114,7 +114,8 @@ public final class GivenSettings {
     return settings.get(key).value;
   }
 
-  boolean isOn(String key) {
+  /** Returns whether a setting is on. Also true if the shim cannot decide. */
+  public boolean isOn(String key) {
     return settings.containsKey(key) && !"false".equalsIgnoreCase(text(key, ""));
   }
 

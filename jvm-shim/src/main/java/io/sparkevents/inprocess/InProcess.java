@@ -10,9 +10,9 @@ import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.RecordingListener;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
+import io.sparkevents.queue.Timeout;
 import io.sparkevents.wire.DriverLog;
 import io.sparkevents.wire.MessageReader;
 import io.sparkevents.wire.RecordWriter;
@@ -48,7 +48,7 @@ public final class InProcess extends RecordSink {
   private final SparkContext context;
   private final DriverLog events = new DriverLog();
   private final MessageReader answers;
-  private final Deadline deadline = new Deadline();
+  private final Timeout timeout = new Timeout();
   private final RecordWriter feed;
   private final RecordingListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
@@ -67,7 +67,7 @@ public final class InProcess extends RecordSink {
     super(settings);
     this.context = context;
     answers = new MessageReader(queue, barrier, new Statistics(), events);
-    feed = new RecordWriter(settings, context.appName(), queue, deadline);
+    feed = new RecordWriter(settings, context.appName(), queue, timeout);
     listener = new RecordingListener(conf, this);
   }
 
@@ -136,7 +136,7 @@ public final class InProcess extends RecordSink {
 
   @Override
   protected boolean isEnding() {
-    return context.isStopped() || deadline.isSet();
+    return context.isStopped() || timeout.isSet();
   }
 
   /** Ends the stream on the listener thread, so that the application ends only after its last events are delivered. */
@@ -153,7 +153,7 @@ public final class InProcess extends RecordSink {
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
       // Start the shutdown timeout here, so that it limits waits for answers, as when the application ends.
-      setDeadline();
+      startTimeout();
       awaitBus();
       context.removeSparkListener(listener);
       if (pythonEnd != null) {
@@ -164,13 +164,13 @@ public final class InProcess extends RecordSink {
   }
 
   private void finish() {
-    setDeadline();
+    startTimeout();
     queue.finish();
   }
 
-  private void setDeadline() {
-    if (!deadline.isSet()) {
-      deadline.setAfter(settings.shutdownTimeoutMillis - barrier.spentAtTheEndMillis());
+  private void startTimeout() {
+    if (!timeout.isSet()) {
+      timeout.setAfter(settings.shutdownTimeoutMillis - barrier.spentAtTheEndMillis());
     }
   }
 
@@ -191,7 +191,7 @@ public final class InProcess extends RecordSink {
    * Waits until Python has finished or its connection has closed; a killed interpreter sends no last message.
    */
   private void awaitEnd() throws InterruptedException {
-    while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
+    while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !timeout.hasPassed()) {
       Thread last = fetcher;
       if (last == null || !last.isAlive()) {
         return;
@@ -219,7 +219,7 @@ public final class InProcess extends RecordSink {
     if (listening && !context.isStopped()) {
       context.removeSparkListener(listener);
     }
-    events.close(deadline.isSet() ? deadline.millisLeft() : 0);
+    events.close(timeout.isSet() ? timeout.millisLeft() : 0);
     ended.countDown();
   }
 }

@@ -1,9 +1,9 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
-import java.lang.management.ManagementFactory;
 import java.util.Map;
 import org.apache.spark.SparkConf;
+import org.apache.spark.TaskEndReason;
 import org.apache.spark.executor.ExecutorMetrics;
 
 /**
@@ -13,9 +13,6 @@ import org.apache.spark.executor.ExecutorMetrics;
  * taken from Spark's events, so a replay computes the same totals. Used by the listener thread only.
  */
 public final class ApplicationTotals {
-  /** Spark's memory metrics: the heap, other memory of the JVM, and Python processes. */
-  private static final String[] MEMORY = {"JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory"};
-
   private final long interval;
   private final Stages stages;
   private final long cpus;
@@ -27,8 +24,7 @@ public final class ApplicationTotals {
   private long coreMillis;
   private long coresSince;
   private boolean knowsExecutors;
-  private final long[] driverPeaks = new long[MEMORY.length];
-  private final long[] executorPeaks = new long[MEMORY.length];
+  private final MemoryPeaks memory = new MemoryPeaks();
   private long lastRecord;
 
   /**
@@ -86,14 +82,19 @@ public final class ApplicationTotals {
     return coreMillis + cores * Math.max(0, time - coresSince);
   }
 
+  /** Remembers the executor of a failed task. */
+  void taskFailed(String executor, TaskEndReason reason) {
+    memory.failed(executor, reason);
+  }
+
   /** Includes the memory peaks of an executor; {@code metrics} may be null. */
   public void peaks(String executor, ExecutorMetrics metrics) {
-    if (metrics != null) {
-      long[] peaks = executor.equals(RunningWork.DRIVER) ? driverPeaks : executorPeaks;
-      for (int i = 0; i < MEMORY.length; i++) {
-        peaks[i] = Math.max(peaks[i], metrics.getMetricValue(MEMORY[i]));
-      }
-    }
+    memory.add(executor, metrics);
+  }
+
+  /** Returns the fields of {@code MemoryPeaks} in {@code records/types.py}, for the record of a failure. */
+  public Map<String, Object> peaks(String failure) {
+    return memory.of(failure);
   }
 
   /** Returns whether the application's start was observed, which means that all executors are known. */
@@ -128,9 +129,8 @@ public final class ApplicationTotals {
     long spent = (all.taskMillis() + open) * cpus;
     // If Spark dropped the end of a task, the task counts as running.
     long busy = available > 0 ? Math.min(spent, available) : spent;
-    driverPeaks[0] = Math.max(driverPeaks[0], ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
-    long[] driver = driverPeaks.clone();
-    long[] executors = executorPeaks.clone();
+    long[] driver = memory.driver();
+    long[] executors = memory.anyExecutor();
     Record.Priority priority = isFinal ? Record.Priority.LIFECYCLE : Record.Priority.ROUTINE;
     return new Record("application_totals", priority, json -> {
       Record.write(json, "time", time, "final", isFinal, "jobs", counts[0], "jobs_failed", counts[1]);

@@ -79,6 +79,12 @@ public final class Failures {
     return Text.cut(trace.toString());
   }
 
+  /** Returns the exception's message; empty if it has none. */
+  public static String message(Throwable failure) {
+    String message = asked(failure::getMessage, Failures::instead);
+    return message == null ? "" : message;
+  }
+
   /** Returns the exception as one line for the log. */
   public static String describe(Throwable failure) {
     return asked(failure::toString, wrong -> failure.getClass().getName() + " " + instead(wrong));

@@ -44,7 +44,6 @@ public final class JobRecords {
   private final Map<Subject, Record> held = new BoundedMap<>(LIMIT);
   /** Last recorded batch of each query. */
   private final Map<String, Batch> batches = new BoundedMap<>(LIMIT);
-  private boolean lastJobFailed;
 
   public JobRecords(Consumer<Record> sink, boolean holdsBack, JobProperties properties) {
     this.sink = sink;
@@ -89,7 +88,7 @@ public final class JobRecords {
   }
 
   /** @param failure the job's exception; null if the job succeeded */
-  public Record endRecord(SparkListenerJobEnd event, Throwable failure) {
+  public Record endRecord(SparkListenerJobEnd event, Throwable failure, Map<String, Object> peaks) {
     Subject subject = running.remove(event.jobId());
     return new Record(
         "job_end",
@@ -100,7 +99,7 @@ public final class JobRecords {
           if (failure == null) {
             json.writeNullField("failure");
           } else {
-            Record.write(json, "failure", Failures.fields(failure));
+            Record.write(json, "failure", Failures.fields(failure), "peaks", peaks);
             Links.writeUi(json);
           }
         },
@@ -173,26 +172,20 @@ public final class JobRecords {
     ended(end, failed);
   }
 
-  /**
-   * Handles the completion of a job. The first success after a failed job is sent too, because after it, the failure no
-   * longer explains why the application ended.
-   */
+  /** Handles the completion of a job. */
   public void jobEnded(Record end, boolean failed) {
-    if (ended(end, failed || lastJobFailed)) {
-      lastJobFailed = failed;
-    }
+    ended(end, failed);
   }
 
-  /** Sends the records of a job or stage, unless they were held back and are not wanted; returns whether it sent them. */
-  private boolean ended(Record end, boolean isWanted) {
+  /** Sends the records of a job or stage, unless they were held back and the job or stage did not fail. */
+  private void ended(Record end, boolean failed) {
     Record beginning = held.isEmpty() ? null : held.remove(end.subject);
     if (beginning == null) {
       sink.accept(end);
-    } else if (isWanted) {
+    } else if (failed) {
       sink.accept(beginning);
       sink.accept(end);
     }
-    return beginning == null || isWanted;
   }
 
   /** Sends the start records of running jobs and stages when the application ends. */

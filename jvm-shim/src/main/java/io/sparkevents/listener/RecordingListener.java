@@ -1,6 +1,7 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
+import java.util.Map;
 import java.util.Properties;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
@@ -51,7 +52,7 @@ public class RecordingListener extends ExclusionListener {
     running = new RunningWork(attempts, properties, totals);
     stages = new StageRecords(conf, properties, totals, attempts, running);
     statements = new StatementRecords(redaction);
-    writes = new WriteRecords(redaction);
+    writes = new WriteRecords(redaction, sink != null && sink.settings.given.isOn("events.data-written.streams.enabled"));
     streams = new StreamingRecords();
     jobs = new JobRecords(this::hand, sink != null && !sink.settings.reportsMicroBatches, properties);
     sql = new SqlRecords(redaction, jobs);
@@ -108,7 +109,8 @@ public class RecordingListener extends ExclusionListener {
   public void onJobEnd(SparkListenerJobEnd event) {
     run(() -> {
       Throwable failure = JobRecords.failure(event);
-      jobs.jobEnded(jobs.endRecord(event, failure), failure != null);
+      Map<String, Object> peaks = failure == null ? null : totals.peaks(Failures.message(failure));
+      jobs.jobEnded(jobs.endRecord(event, failure, peaks), failure != null);
       totals.jobEnded(failure == null ? null : Failures.describe(failure));
       hand(totals.recordIfDue(event.time()));
     });

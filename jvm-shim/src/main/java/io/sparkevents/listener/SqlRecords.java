@@ -2,8 +2,6 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -13,7 +11,8 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
 
 /**
- * Creates the records of SQL executions outside micro-batches: starts, failures, and the first success after a failure.
+ * Creates the records of SQL executions outside micro-batches: starts, failures, and the first success of each job group
+ * after a failure.
  *
  * <p>This is a separate class, because a driver with only Spark core lacks the classes of Spark SQL. Used by the
  * listener thread only.
@@ -25,21 +24,16 @@ public final class SqlRecords {
   /** Strings in the description that Spark sets for the executions of a micro-batch. */
   private static final String RUN = "\nrunId = ";
   private static final String BATCH = "\nbatch = ";
-  /** Limits in characters: of a description to read, of all its selected lines, and of one line. */
-  private static final int LONGEST_PLAN = 1 << 20;
-  private static final int MOST_OF_PLAN = 4_096;
-  private static final int LONGEST_LINE = 512;
-  /** Nodes of a plan that name a table or a path. */
-  private static final Pattern NAMED =
-      Pattern.compile("\\(\\d+\\) (?:(?:Batch)?Scan |Execute |\\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert))");
 
   private static final class Execution {
     final long root;
     final String description;
+    final String group;
     final boolean isMicroBatch;
 
-    Execution(long root, String description) {
+    Execution(long root, String description, String group) {
       this.root = root;
+      this.group = group == null ? "" : group;
       this.description = Text.beginning(description);
       isMicroBatch = description != null && description.contains(RUN) && description.contains(BATCH);
     }
@@ -53,7 +47,9 @@ public final class SqlRecords {
   private final Redaction redaction;
   private final JobRecords jobs;
   private final Map<Long, Execution> running = new BoundedMap<>(MOST_RUNNING);
-  private boolean failedLast;
+  /** By job group, "" for none: the newest execution at the time of the last failure, if no success followed. */
+  private final Map<String, Long> failed = new BoundedMap<>(MOST_RUNNING);
+  private long newest = -1;
 
   /** @param jobs receives the sessions of micro-batches */
   public SqlRecords(Redaction redaction, JobRecords jobs) {
@@ -77,8 +73,10 @@ public final class SqlRecords {
     Execution outermost = running.get(root);
     // Use the description of the outermost execution, which describes the micro-batch or the program's statement and
     // also applies to nested executions.
-    Execution started = outermost == null ? new Execution(root, event.description()) : outermost;
+    String group = group(event);
+    Execution started = outermost == null ? new Execution(root, event.description(), group) : outermost;
     running.put(event.executionId(), started);
+    newest = Math.max(newest, event.executionId());
     String tags = tags(event);
     if (started.isMicroBatch) {
       Matcher batch = MICRO_BATCH.matcher(started.description);
@@ -88,21 +86,31 @@ public final class SqlRecords {
       }
       return null;
     }
-    String group = group(event);
     String description = started.description;
     long id = event.executionId();
     long time = event.time();
-    String plan = event.physicalPlanDescription().length() > LONGEST_PLAN ? "" : event.physicalPlanDescription();
+    PlanTables plan = new PlanTables(event.sparkPlanInfo(), event.physicalPlanDescription());
     return new Record(
         "sql_execution_start",
         Record.Priority.ROUTINE,
         null,
         json -> {
           Record.write(json, "execution_id", id, "root_id", root, "time", time);
-          Record.write(json, "description", redact(description), "plan", namesOf(plan));
+          Record.write(json, "description", redact(description));
+          plan.write(json, redaction);
           Record.write(json, "tags", redaction.redact(JobProperties.TAGS, tags), "group", group);
         },
-        Text.length(description, plan, tags, group));
+        Text.length(description, tags, group) + plan.length());
+  }
+
+  /** Returns whether an execution is the first success after a failure in a group. */
+  private boolean follows(long id, String group) {
+    Long newestThen = failed.get(group);
+    boolean follows = newestThen != null && id > newestThen;
+    if (follows) {
+      failed.remove(group);
+    }
+    return follows;
   }
 
   /** Returns the tags of the execution's jobs, separated by commas; empty if the Spark version does not report them. */
@@ -127,46 +135,24 @@ public final class SqlRecords {
     return redaction.redact("spark.job.description", description);
   }
 
-  /**
-   * Returns the lines of a plan's description that name tables and paths; {@code plan_tables.py} parses them. A replay
-   * selects the same lines ({@code event_log/sql.py}).
-   */
-  private List<String> namesOf(String plan) {
-    List<String> lines = new ArrayList<>();
-    int left = MOST_OF_PLAN;
-    boolean isNamed = false;
-    for (String line : plan.split("\n")) {
-      boolean isNode = line.startsWith("(");
-      if (isNode) {
-        isNamed = NAMED.matcher(line).lookingAt();
-      }
-      if (isNamed && left > 0 && (isNode || line.startsWith("Location: ") || line.startsWith("Arguments: "))) {
-        String redacted = redaction.redact("plan", line);
-        String kept = redacted.substring(0, Math.min(redacted.length(), Math.min(left, LONGEST_LINE)));
-        left -= kept.length();
-        lines.add(kept);
-      }
-    }
-    return lines;
-  }
-
   private Record ended(SparkListenerSQLExecutionEnd event) {
     long id = event.executionId();
     long time = event.time();
     Execution ended = running.remove(id);
-    Execution known = ended == null ? new Execution(id, null) : ended;
+    Execution known = ended == null ? new Execution(id, null, null) : ended;
     Option<String> message = event.errorMessage();
     // For a successful execution, Spark sets an empty message.
     String error = message.isDefined() && !message.get().isEmpty() ? message.get() : null;
-    if (error == null && !failedLast) {
+    if (error != null) {
+      failed.put(known.group, newest);
+    } else if (!follows(id, known.group) & !follows(id, "")) {
       return null;
     }
-    failedLast = error != null;
     String shownError = Text.cut(error);
     return new Record(
         "sql_execution_end",
         Record.Priority.LIFECYCLE,
-        // The sidecar's memory contains the last failure.
+        // The sidecar's memory contains the failures that stand.
         null,
         json -> {
           Record.write(json, "execution_id", id, "root_id", known.root, "time", time);

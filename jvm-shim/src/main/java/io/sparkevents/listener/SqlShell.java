@@ -37,7 +37,7 @@ public final class SqlShell {
   public static void watch() {
     try {
       if (frames(Thread.currentThread()).anyMatch(frame -> frame.getClassName().startsWith(MAIN))) {
-        Session.watch(Thread.currentThread());
+        Hive.watch(Thread.currentThread());
       }
     } catch (Throwable notThisShell) {
       giveUp(notThisShell);
@@ -71,22 +71,22 @@ public final class SqlShell {
   }
 
   /** Separate class, because only a driver that runs the shell is guaranteed to have Hive on its class path. */
-  private static final class Session {
+  private static final class Hive {
     static void watch(Thread main) {
-      SessionState session = SessionState.get();
-      if (session != null) {
-        Threads.start("shell", () -> attachUntilStarted(session, main));
+      SessionState state = SessionState.get();
+      if (state != null) {
+        Threads.start("shell", () -> attachUntilStarted(state, main));
       }
     }
 
     /** The shell replaces the stream twice after creating the SparkContext, so one attachment is not sufficient. */
-    private static void attachUntilStarted(SessionState session, Thread main) {
+    private static void attachUntilStarted(SessionState state, Thread main) {
       try {
         boolean isStarted;
         do {
           isStarted = frames(main).anyMatch(SqlShell::isStarted);
-          if (session.err != null && !(session.err instanceof Watch)) {
-            session.err = new Watch(session.err);
+          if (state.err != null && !(state.err instanceof Watch)) {
+            state.err = new Watch(state.err);
           }
           Thread.sleep(LOOK_MILLIS);
         } while (!isStarted && main.isAlive());

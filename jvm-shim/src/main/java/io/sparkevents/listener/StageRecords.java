@@ -1,6 +1,7 @@
 package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
+import java.util.Map;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskCommitDenied;
@@ -83,6 +84,7 @@ public final class StageRecords {
         stages.taskEnded(stage, number, task.index(), outcome, reason, task.launchTime(), task.finishTime());
     (attempt == null ? totals.ended() : attempt.totals).add(task, outcome, event.taskMetrics());
     totals.peaks(task.executorId(), event.taskExecutorMetrics());
+    totals.taskFailed(task.executorId(), reason);
   }
 
   private static Stages.Outcome outcome(TaskInfo task, TaskEndReason reason) {
@@ -108,6 +110,7 @@ public final class StageRecords {
     TaskTotals tasksEnded = attempt == null ? null : attempt.totals;
     long started = stage.submissionTime().isDefined() ? (Long) stage.submissionTime().get() : 0;
     totals.stageEnded(tasksEnded, reason);
+    Map<String, Object> peaks = reason == null ? null : totals.peaks(reason);
     String trace = hasEvidence ? attempt.failures.trace(reason) : null;
     String executor = hasEvidence ? attempt.failures.lostExecutor() : null;
     String host = hasEvidence ? attempt.failures.lostHost() : null;
@@ -119,7 +122,7 @@ public final class StageRecords {
           Record.write(json, "stage_id", id, "attempt", number, "name", name, "tasks", tasks);
           Record.write(json, "time", time, "failed", failed, "most_failures", mostFailures);
           Record.write(json, "failure_reason", shownReason, "task_failure", trace);
-          Record.write(json, "lost_executor", executor, "lost_host", host);
+          Record.write(json, "lost_executor", executor, "lost_host", host, "peaks", peaks);
           Record.write(json, "totals", tasksEnded == null ? null : tasksEnded.ofStage(started, time, totals.cpus()));
         },
         Text.length(name, shownReason, trace, executor, host));

@@ -2,16 +2,19 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import java.util.Arrays;
 import java.util.Map;
+import java.util.stream.Collectors;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import scala.Product;
 
 /**
  * Creates the records of statements that the Thrift server or the Spark Connect server runs for a client: the start of a
- * statement of the Thrift server, and every failure and timeout.
+ * statement of the Thrift server and of a command of a declarative pipeline, the end of the latter, and every failure and
+ * timeout.
  *
- * <p>The events are not public, but they are case classes, whose elements this class reads by position. Work of Spark
- * Connect needs no start, because its jobs have tags. Used by the listener thread only.
+ * <p>The events are not public, but they are case classes, whose elements this class reads by position. Other work of
+ * Spark Connect needs no start, because its jobs have tags. Used by the listener thread only.
  */
 final class StatementRecords {
   /** Maximum number of running statements, exceeded only if Spark dropped many end events. */
@@ -19,6 +22,12 @@ final class StatementRecords {
 
   private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperation";
   private static final String CONNECT = "org.apache.spark.sql.connect.service.SparkListenerConnectOperation";
+
+  /** Beginning of the text of a command that defines or runs a declarative pipeline. */
+  private static final String PIPELINE = "pipeline_command {";
+  /** Indentation of the lines inside the plan of such a command. */
+  private static final String INSIDE = "       ";
+  private static final String DESCRIPTION = "spark.job.description";
 
   private static final class Statement {
     final String session;
@@ -34,6 +43,10 @@ final class StatementRecords {
       this.text = Text.beginning(text(text));
       this.tag = tag == null ? null : text(tag);
       this.started = ((Number) started).longValue();
+    }
+
+    boolean isOfPipeline() {
+      return text.startsWith(PIPELINE);
     }
   }
 
@@ -87,8 +100,17 @@ final class StatementRecords {
         Object user = event.productElement(4);
         Object text = event.productElement(6);
         Object time = event.productElement(2);
-        running.put(id, new Statement(event.productElement(3), user, text, event.productElement(0), time));
-        return null;
+        Statement started = new Statement(event.productElement(3), user, text, event.productElement(0), time);
+        running.put(id, started);
+        return started.isOfPipeline() ? record("pipeline_command_started", id, started, time, "", "") : null;
+      case "Finished":
+        return known(id).isOfPipeline()
+            ? record("pipeline_command_ended", id, known(id), event.productElement(2), "", "")
+            : null;
+      case "Canceled":
+        return known(id).isOfPipeline()
+            ? record("pipeline_command_cancelled", id, known(id), event.productElement(2), "", "")
+            : null;
       case "Failed":
         return record("statement_failed", id, known(id), event.productElement(2), text(event.productElement(3)), "");
       case "Closed":
@@ -114,10 +136,24 @@ final class StatementRecords {
         json -> {
           Record.write(json, "statement_id", id, "time", at, "started", statement.started);
           Record.write(json, "session_id", statement.session, "user", statement.user, "tag", statement.tag);
-          Record.write(json, "statement", redaction.redact("spark.job.description", statement.text));
+          Record.write(json, "statement", redacted(statement));
           Record.write(json, "error", shownMessage, "trace", shownTrace);
         },
         Text.length(statement.text, shownMessage, shownTrace));
+  }
+
+  /**
+   * Returns the text of a statement. A command of a pipeline contains a plan, whose options may be secrets; only the lines
+   * around the plan are kept, and each line is redacted for itself, so that the names of flow and data set stay.
+   */
+  private String redacted(Statement statement) {
+    if (!statement.isOfPipeline()) {
+      return redaction.redact(DESCRIPTION, statement.text);
+    }
+    return Arrays.stream(statement.text.split("\n"))
+        .filter(line -> !line.startsWith(INSIDE))
+        .map(line -> redaction.redact(DESCRIPTION, line))
+        .collect(Collectors.joining("\n"));
   }
 
   private static String text(Object value) {

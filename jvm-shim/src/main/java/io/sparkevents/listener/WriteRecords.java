@@ -2,14 +2,17 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.SparkPlanInfo;
 import org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
@@ -17,11 +20,13 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 
 /**
- * Creates the records of successful writes of SQL executions outside micro-batches.
+ * Creates the records of successful writes of SQL executions; those of micro-batches on request.
  *
  * <p>The write is the first node of the physical plan. A command of a file source has written if Spark reports its
  * metrics: the number of files, rows and bytes. A command of the newer interface (DataSource V2) has written if it
- * succeeds. A replay has the same rules ({@code event_log/writes.py}). Used by the listener thread only.
+ * succeeds. Outside micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch}
+ * inside the execution of its micro-batch. A replay has the same rules ({@code event_log/logged_writes.py}). Used by the listener
+ * thread only.
  */
 final class WriteRecords {
   /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
@@ -31,21 +36,39 @@ final class WriteRecords {
   /** Maximum number of nested executions of one execution in a record. */
   private static final int MOST_PARTS = 16;
 
-  private static final Pattern MICRO_BATCH = Pattern.compile("runId = [0-9a-f-]{36}(?:<br/>)?\\s+batch = ");
+  /** The description that Spark sets for the executions of a micro-batch: ids of the query and the run, and the batch. */
+  private static final Pattern MICRO_BATCH =
+      Pattern.compile("id = ([0-9a-f-]{36})(?:<br/>)?\\s+runId = ([0-9a-f-]{36})(?:<br/>)?\\s+batch = (\\d+)?");
   private static final Pattern COMMAND = Pattern.compile("Execute ");
   private static final Pattern V2 =
-      Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?\\w+AsSelect");
+      Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
   private static final String NO_WRITE = "NoopWrite";
+
+  private static final class Batch {
+    final String query;
+    final String run;
+    /** Null for the batch that Spark initializes. */
+    final Long number;
+
+    Batch(Matcher description) {
+      query = description.group(1);
+      run = description.group(2);
+      number = description.group(3) == null ? null : Long.valueOf(description.group(3));
+    }
+  }
 
   private static final class Write {
     final long root;
     final long started;
     final String node;
     final boolean isV2;
+    /** The micro-batch; null outside micro-batches. */
+    final Batch batch;
     final Map<Long, String> names;
     final Map<String, Long> values = new LinkedHashMap<>();
 
-    Write(long root, long started, SparkPlanInfo node, boolean isV2) {
+    Write(long root, long started, SparkPlanInfo node, boolean isV2, Batch batch) {
+      this.batch = batch;
       this.root = root;
       this.started = started;
       this.node = node == null ? "" : Text.beginning(node.simpleString());
@@ -62,16 +85,21 @@ final class WriteRecords {
   private final Map<Long, Write> running = new BoundedMap<>(MOST_RUNNING);
   /** Nested executions that have succeeded, by the outermost execution and by id, which is the order of their starts. */
   private final Map<Long, TreeMap<Long, Write>> nested = new BoundedMap<>(MOST_RUNNING);
-  private final Map<Long, Boolean> batches = new BoundedMap<>(MOST_RUNNING);
+  private final Map<Long, Batch> batches = new BoundedMap<>(MOST_RUNNING);
+  private final boolean reportsStreams;
 
-  WriteRecords(Redaction redaction) {
+  /** @param reportsStreams whether to create records of writes in micro-batches */
+  WriteRecords(Redaction redaction, boolean reportsStreams) {
     this.redaction = redaction;
+    this.reportsStreams = reportsStreams;
   }
 
   /** Returns the record of a write that the event ends; otherwise null. */
   Record of(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionStart) {
       started((SparkListenerSQLExecutionStart) event);
+    } else if (event instanceof SparkListenerSQLAdaptiveExecutionUpdate) {
+      planned((SparkListenerSQLAdaptiveExecutionUpdate) event);
     } else if (event instanceof SparkListenerDriverAccumUpdates) {
       updated((SparkListenerDriverAccumUpdates) event);
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
@@ -85,13 +113,15 @@ final class WriteRecords {
     Option<Object> rootId = event.rootExecutionId();
     long root = rootId.isDefined() && rootId.get() instanceof Long ? (Long) rootId.get() : id;
     String description = event.description();
-    if (id == root && description != null && MICRO_BATCH.matcher(description).find()) {
-      batches.put(id, true);
+    Matcher described = id == root && description != null ? MICRO_BATCH.matcher(description) : null;
+    if (described != null && described.find()) {
+      batches.put(id, new Batch(described));
     }
-    if (!batches.containsKey(root)) {
+    Batch batch = batches.get(root);
+    if (batch == null || reportsStreams) {
       SparkPlanInfo node = writeOf(event.sparkPlanInfo());
       boolean isV2 = node != null && V2.matcher(node.nodeName()).lookingAt();
-      running.put(id, new Write(root, event.time(), node, isV2));
+      running.put(id, new Write(root, event.time(), node, isV2, batch));
     }
   }
 
@@ -107,6 +137,16 @@ final class WriteRecords {
       node = children.size() == 1 ? children.get(0) : null;
     }
     return null;
+  }
+
+  /** Adaptive execution plans the write again after each stage, and its metrics then have other accumulators. */
+  private void planned(SparkListenerSQLAdaptiveExecutionUpdate event) {
+    Write write = running.get(event.executionId());
+    SparkPlanInfo node = write == null || write.node.isEmpty() ? null : writeOf(event.sparkPlanInfo());
+    if (node != null) {
+      write.names.clear();
+      write.names.putAll(PlanTree.metrics(node));
+    }
   }
 
   private void updated(SparkListenerDriverAccumUpdates event) {
@@ -133,6 +173,10 @@ final class WriteRecords {
     if (write == null) {
       return null;
     }
+    if (write.batch != null) {
+      boolean isDone = !hasFailed && !write.node.isEmpty() && write.isDone();
+      return isDone ? record(id, event.time(), write, Collections.singletonMap(id, write), write.values) : null;
+    }
     TreeMap<Long, Write> parts = nested.computeIfAbsent(write.root, first -> new TreeMap<>());
     if (!hasFailed && !write.node.isEmpty() && parts.size() < MOST_PARTS) {
       parts.put(id, write);
@@ -145,10 +189,10 @@ final class WriteRecords {
     for (Write part : parts.values()) {
       done = done == null && part.isDone() ? part : done;
     }
-    return hasFailed || done == null ? null : record(id, event.time(), write.started, parts, done.values);
+    return hasFailed || done == null ? null : record(id, event.time(), write, parts, done.values);
   }
 
-  private Record record(long id, long time, long started, Map<Long, Write> parts, Map<String, Long> values) {
+  private Record record(long id, long time, Write write, Map<Long, Write> parts, Map<String, Long> values) {
     int size = 0;
     for (Write part : parts.values()) {
       size += part.node.length();
@@ -158,7 +202,11 @@ final class WriteRecords {
         Record.Priority.LIFECYCLE,
         null,
         json -> {
-          Record.write(json, "execution_id", id, "started", started, "time", time, "metrics", values);
+          Record.write(json, "execution_id", id, "started", write.started, "time", time, "metrics", values);
+          if (write.batch != null) {
+            Batch batch = write.batch;
+            Record.write(json, "query_id", batch.query, "run_id", batch.run, "batch_id", batch.number);
+          }
           json.writeObjectFieldStart("nodes");
           for (Map.Entry<Long, Write> part : parts.entrySet()) {
             json.writeStringField(String.valueOf(part.getKey()), redaction.redact("plan", part.getValue().node));

@@ -17,7 +17,7 @@ public final class Metrics {
   public static void register(MetricRegistry registry, RecordQueue queue, IntSupplier restarts, Statistics statistics) {
     add(registry, "events.droppedCount", () -> queue.drops.total() + statistics.dropped());
     // Use a fraction, as Flink's buffer usage metrics do, so that an alert does not depend on the queue's size.
-    add(registry, "events.dispatcher.queue.currentUsage", queue.usage::share);
+    add(registry, "events.dispatcher.queue.currentUsage", queue.usage::usedFraction);
     add(registry, "events.dispatcher.queue.unacknowledged", queue.usage::unacknowledged);
     add(registry, "events.dispatcher.queue.size", () -> queue.capacity);
     add(registry, "events.sidecar.restarts", restarts::getAsInt);

@@ -21,9 +21,10 @@ public final class QueueUsage {
   }
 
   /**
-   * Returns the used share of the capacity or of the bytes, whichever is larger, from 0 to 1; at 1, records are dropped.
+   * Returns the used fraction of the capacity or of the bytes, whichever is larger, from 0 to 1; at 1, records are
+   * dropped.
    */
-  public double share() {
+  public double usedFraction() {
     synchronized (lock) {
       // After the death of a sidecar, more bytes may wait than the limit.
       return Math.min(1, Math.max((double) unwritten() / config.capacity, (double) waiting.bytes() / config.bytesWaiting));

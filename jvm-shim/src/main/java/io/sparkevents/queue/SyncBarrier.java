@@ -82,10 +82,10 @@ public final class SyncBarrier {
 
   /** Waits until all reporters have answered for {@code seq}; returns false after {@code millis}. */
   public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
-    Deadline deadline = new Deadline();
-    deadline.setAfter(millis);
-    while (answeredSeq < seq && !queue.isClosed() && !deadline.hasPassed()) {
-      wait(Math.min(LOOK_MILLIS, deadline.millisLeft() + 1));
+    Timeout timeout = new Timeout();
+    timeout.setAfter(millis);
+    while (answeredSeq < seq && !queue.isClosed() && !timeout.hasPassed()) {
+      wait(Math.min(LOOK_MILLIS, timeout.millisLeft() + 1));
     }
     return answeredSeq >= seq;
   }
@@ -94,7 +94,7 @@ public final class SyncBarrier {
   public void pass(Record record) {
     Set<String> kinds = awaited;
     boolean isAwaited = (kinds == null || kinds.contains(record.kind)) && isAnswered(lateSeq);
-    boolean waits = isAwaited && !hasSpentItsShare();
+    boolean waits = isAwaited && !hasSpentItsPart();
     long seq = queue.offer(record);
     if (seq == 0 || !isAwaited) {
       return;
@@ -110,7 +110,7 @@ public final class SyncBarrier {
   private void await(long seq) throws InterruptedException {
     long left = timeoutMillis + GRACE_MILLIS;
     boolean isAnswered = false;
-    while (!isAnswered && left > 0 && !hasSpentItsShare()) {
+    while (!isAnswered && left > 0 && !hasSpentItsPart()) {
       // Check again, because the application may begin to end during the wait.
       long most = Math.min(left, LOOK_MILLIS);
       boolean ends = isEnding.getAsBoolean();
@@ -141,7 +141,7 @@ public final class SyncBarrier {
   }
 
   /** Whether the application is ending and has used up the time for these waits. */
-  private boolean hasSpentItsShare() {
+  private boolean hasSpentItsPart() {
     return isEnding.getAsBoolean() && spentAtTheEndMillis() >= mostAtTheEndMillis;
   }
 }

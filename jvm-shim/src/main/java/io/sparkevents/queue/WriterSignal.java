@@ -59,10 +59,10 @@ public final class WriterSignal {
 
   /** Waits up to {@code millis} until the condition holds. */
   void await(BooleanSupplier condition, long millis) throws InterruptedException {
-    Deadline deadline = new Deadline();
-    deadline.setAfter(millis);
-    while (!condition.getAsBoolean() && !deadline.hasPassed()) {
-      lock.wait(deadline.millisLeft() + 1);
+    Timeout timeout = new Timeout();
+    timeout.setAfter(millis);
+    while (!condition.getAsBoolean() && !timeout.hasPassed()) {
+      lock.wait(timeout.millisLeft() + 1);
     }
   }
 }

@@ -10,9 +10,9 @@ import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
 import io.sparkevents.listener.Redaction;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
+import io.sparkevents.queue.Timeout;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.SparkConf;
@@ -164,7 +164,7 @@ public final class Connection extends RecordSink {
     try {
       Threads.start("abandoned", this::end);
     } catch (Throwable noThread) {
-      // Ask the sidecar to exit, without enforcing a deadline. An exception here would stop the SparkContext.
+      // Ask the sidecar to exit, without enforcing a timeout. An exception here would stop the SparkContext.
       queue.finish();
     }
   }
@@ -212,14 +212,14 @@ public final class Connection extends RecordSink {
    * may exit before Spark reports the application's end.
    */
   private void awaitStop() throws InterruptedException {
-    Deadline deadline = new Deadline();
-    deadline.setAfter(settings.shutdownTimeoutMillis);
+    Timeout timeout = new Timeout();
+    timeout.setAfter(settings.shutdownTimeoutMillis);
     while (provisional.get() == null
         && !queue.isClosed()
         && ApplicationOutcome.isStopping()
-        && !deadline.hasPassed()) {
+        && !timeout.hasPassed()) {
       Thread.sleep(STOP_POLL_MILLIS);
     }
-    queue.awaitWritten(deadline.millisLeft());
+    queue.awaitWritten(timeout.millisLeft());
   }
 }

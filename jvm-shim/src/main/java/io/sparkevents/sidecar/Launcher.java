@@ -1,7 +1,7 @@
 package io.sparkevents.sidecar;
 
 import io.sparkevents.config.Settings;
-import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.Timeout;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -28,7 +28,7 @@ final class Launcher {
   }
 
   private final long startTimeoutMillis;
-  private final Deadline deadline;
+  private final Timeout timeout;
   private final Consumer<Map<?, ?>> receiver;
   private final Runnable onEnd;
 
@@ -40,10 +40,10 @@ final class Launcher {
    * @param onEnd called on the reading thread when the process has closed its output
    */
   Launcher(
-      Settings settings, List<Interpreter> candidates, Deadline deadline, Consumer<Map<?, ?>> receiver, Runnable onEnd) {
+      Settings settings, List<Interpreter> candidates, Timeout timeout, Consumer<Map<?, ?>> receiver, Runnable onEnd) {
     startTimeoutMillis = settings.startTimeoutMillis;
     this.candidates = candidates;
-    this.deadline = deadline;
+    this.timeout = timeout;
     this.receiver = receiver;
     this.onEnd = onEnd;
   }
@@ -98,18 +98,18 @@ final class Launcher {
     // Assign the process before it is ready, so that a hanging process can be killed when the application ends.
     process = started;
     started.greet(lines);
-    Map<?, ?> answer = started.awaitAnswer(Math.min(startTimeoutMillis, deadline.millisLeft()));
+    Map<?, ?> answer = started.awaitAnswer(Math.min(startTimeoutMillis, timeout.millisLeft()));
     Object kind = answer.get("kind");
     if ("ready".equals(kind)) {
       return null;
     }
     String objection = objection(started, answer);
     boolean wasKilled = started.wasKilled();
-    started.end(deadline.millisLeft());
+    started.end(timeout.millisLeft());
     if ("refused".equals(kind)) {
       throw new StartFailure(objection, objection, wasKilled);
     }
-    if (deadline.hasPassed()) {
+    if (timeout.hasPassed()) {
       String ended = "The application ended before the sidecar was ready: " + candidate + ".";
       throw new StartFailure(ended, objection, wasKilled);
     }

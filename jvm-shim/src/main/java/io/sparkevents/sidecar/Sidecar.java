@@ -2,11 +2,11 @@ package io.sparkevents.sidecar;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
 import io.sparkevents.queue.SyncBarrier;
 import io.sparkevents.queue.Threads;
+import io.sparkevents.queue.Timeout;
 import io.sparkevents.wire.DriverLog;
 import io.sparkevents.wire.MessageReader;
 import io.sparkevents.wire.RecordWriter;
@@ -25,7 +25,7 @@ public final class Sidecar {
   private final Settings settings;
   private final RecordQueue queue;
   private final SyncBarrier barrier;
-  private final Deadline deadline = new Deadline();
+  private final Timeout timeout = new Timeout();
   private final DriverLog events = new DriverLog();
   private final Launcher launcher;
   private final RecordWriter writer;
@@ -43,10 +43,10 @@ public final class Sidecar {
     this.barrier = barrier;
     MessageReader messages = new MessageReader(queue, barrier, statistics, events);
     mark = messages.mark;
-    launcher = new Launcher(settings, candidates, deadline, messages::receive, queue.writer::wake);
-    writer = new RecordWriter(settings, application, queue, deadline);
+    launcher = new Launcher(settings, candidates, timeout, messages::receive, queue.writer::wake);
+    writer = new RecordWriter(settings, application, queue, timeout);
     stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
-    supervisor = new Supervisor(settings, queue, statistics, deadline, messages, launcher, writer, stallMonitor);
+    supervisor = new Supervisor(settings, queue, statistics, timeout, messages, launcher, writer, stallMonitor);
     thread = Threads.daemon("sidecar", supervisor);
   }
 
@@ -72,7 +72,7 @@ public final class Sidecar {
   /** Drains the queue within the shutdown timeout, then stops the process. Call this method after the last record. */
   public void finish() throws InterruptedException {
     long patience = Math.max(0, settings.shutdownTimeoutMillis - barrier.spentAtTheEndMillis());
-    deadline.setAfter(patience);
+    timeout.setAfter(patience);
     queue.finish();
     supervisor.finish();
     stallMonitor.stop();
@@ -84,7 +84,7 @@ public final class Sidecar {
       supervisor.setLate();
       thread.join(KILL_MILLIS);
     }
-    events.close(deadline.millisLeft());
+    events.close(timeout.millisLeft());
     logLosses();
   }
 

@@ -1,8 +1,8 @@
 package io.sparkevents.sidecar;
 
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.Threads;
+import io.sparkevents.queue.Timeout;
 import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -177,14 +177,14 @@ public final class SidecarProcess {
    * @param millis limit for all waits together, except the wait for the kill
    */
   void end(long millis) throws InterruptedException {
-    Deadline deadline = new Deadline();
-    deadline.setAfter(Math.min(LAST_WORDS_MILLIS, millis));
+    Timeout timeout = new Timeout();
+    timeout.setAfter(Math.min(LAST_WORDS_MILLIS, millis));
     if (process.waitFor(Math.min(KILL_MILLIS, millis), TimeUnit.MILLISECONDS)) {
-      reader.join(Math.max(1, deadline.millisLeft()));
+      reader.join(Math.max(1, timeout.millisLeft()));
     }
     destroy();
-    if (process.waitFor(deadline.millisLeft(), TimeUnit.MILLISECONDS)) {
-      reader.join(Math.max(1, deadline.millisLeft()));
+    if (process.waitFor(timeout.millisLeft(), TimeUnit.MILLISECONDS)) {
+      reader.join(Math.max(1, timeout.millisLeft()));
     }
   }
 

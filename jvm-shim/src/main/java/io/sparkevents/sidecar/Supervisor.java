@@ -3,8 +3,8 @@ package io.sparkevents.sidecar;
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
 import io.sparkevents.metrics.Statistics;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.RecordQueue;
+import io.sparkevents.queue.Timeout;
 import io.sparkevents.wire.MessageReader;
 import io.sparkevents.wire.RecordWriter;
 import java.io.ByteArrayOutputStream;
@@ -31,7 +31,7 @@ final class Supervisor implements Runnable {
   private final Settings settings;
   private final RecordQueue queue;
   private final Statistics statistics;
-  private final Deadline deadline;
+  private final Timeout timeout;
   private final MessageReader messages;
   private final Launcher launcher;
   private final RecordWriter writer;
@@ -45,12 +45,12 @@ final class Supervisor implements Runnable {
   private volatile boolean late;
 
   Supervisor(
-      Settings settings, RecordQueue queue, Statistics statistics, Deadline deadline, MessageReader messages,
+      Settings settings, RecordQueue queue, Statistics statistics, Timeout timeout, MessageReader messages,
       Launcher launcher, RecordWriter writer, StallMonitor stallMonitor) {
     this.settings = settings;
     this.queue = queue;
     this.statistics = statistics;
-    this.deadline = deadline;
+    this.timeout = timeout;
     this.messages = messages;
     this.launcher = launcher;
     this.writer = writer;
@@ -112,7 +112,7 @@ final class Supervisor implements Runnable {
     String death;
     do {
       death = life();
-      late |= death != null && deadline.hasPassed();
+      late |= death != null && timeout.hasPassed();
     } while (death != null && !late && mayStartAgain(death));
   }
 
@@ -131,15 +131,15 @@ final class Supervisor implements Runnable {
       if (feed(process) && drained(process)) {
         return null;
       }
-      process.end(deadline.millisLeft());
+      process.end(timeout.millisLeft());
       return "ended (" + process.describeExit() + ")";
     } catch (Launcher.StartFailure unready) {
       // Allow a restart if the cause may be temporary: a sidecar has run before, or the last one was killed.
-      if (ready || (unready.wasKilled && !deadline.hasPassed())) {
+      if (ready || (unready.wasKilled && !timeout.hasPassed())) {
         return "did not start (" + unready.objections + ")";
       }
       failure = unready.getMessage();
-      String consequence = settings.required || deadline.isSet() ? "" : "; the job continues without them";
+      String consequence = settings.required || timeout.isSet() ? "" : "; the job continues without them";
       LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
       return null;
     } catch (IOException | RuntimeException | Error defect) {
@@ -150,7 +150,7 @@ final class Supervisor implements Runnable {
       }
       // A defect, such as a temporary lack of memory, must cost at most one sidecar, not all events of the application.
       LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
-      launcher.process().end(deadline.millisLeft());
+      launcher.process().end(timeout.millisLeft());
       return "was killed after a defect in the shim: " + Failures.describe(defect);
     }
   }
@@ -166,9 +166,9 @@ final class Supervisor implements Runnable {
           failure);
       return false;
     }
-    boolean ending = deadline.isSet();
+    boolean ending = timeout.isSet();
     if (ending) {
-      pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
+      pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, timeout.millisLeft()));
     }
     LOG.warn(
         "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
@@ -177,7 +177,7 @@ final class Supervisor implements Runnable {
     } else {
       finishing.await(pause, TimeUnit.MILLISECONDS);
     }
-    late |= deadline.hasPassed();
+    late |= timeout.hasPassed();
     return !late;
   }
 
@@ -212,7 +212,7 @@ final class Supervisor implements Runnable {
 
   /** Waits until the sidecar exits after the goodbye message; returns false if it died with unacknowledged records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
-    late |= !sidecar.awaitExit(deadline.millisLeft());
+    late |= !sidecar.awaitExit(timeout.millisLeft());
     return late || queue.size() == 0;
   }
 }

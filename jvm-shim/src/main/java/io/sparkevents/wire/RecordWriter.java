@@ -2,10 +2,10 @@ package io.sparkevents.wire;
 
 import io.sparkevents.config.Settings;
 import io.sparkevents.listener.Failures;
-import io.sparkevents.queue.Deadline;
 import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.Record;
 import io.sparkevents.queue.RecordQueue;
+import io.sparkevents.queue.Timeout;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
@@ -34,7 +34,7 @@ public final class RecordWriter {
   private final Settings settings;
   private final String application;
   private final RecordQueue queue;
-  private final Deadline deadline;
+  private final Timeout timeout;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
   /** Kinds of records for which a write error has already been logged. */
@@ -42,13 +42,13 @@ public final class RecordWriter {
 
   /**
    * @param application the application's name
-   * @param deadline deadline of the application's shutdown
+   * @param timeout timeout of the application's shutdown
    */
-  public RecordWriter(Settings settings, String application, RecordQueue queue, Deadline deadline) {
+  public RecordWriter(Settings settings, String application, RecordQueue queue, Timeout timeout) {
     this.settings = settings;
     this.application = application;
     this.queue = queue;
-    this.deadline = deadline;
+    this.timeout = timeout;
   }
 
   /**
@@ -132,7 +132,7 @@ public final class RecordWriter {
     }
     pipe.write(Record.json(json -> {
       Record.write(json, "kind", "goodbye");
-      Record.write(json, "within_ms", deadline.millisLeft(), "dropped", queue.drops.total());
+      Record.write(json, "within_ms", timeout.millisLeft(), "dropped", queue.drops.total());
     }));
     return true;
   }

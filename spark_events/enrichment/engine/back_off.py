@@ -1,0 +1,42 @@
+"""Pause between two attempts of a call."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+from spark_events.enrichment.settings import Retry
+
+__all__ = ["BackOffTuning", "back_off", "doubled"]
+
+_MOST_DOUBLINGS = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BackOffTuning:
+    """Constants of the pauses.
+
+    Attributes:
+        overtaking_attempts: after this number of attempts, a call that was rejected because of the rate no longer
+            overtakes first attempts. Otherwise a call that the destination always rejects would take their turns.
+        busy_seconds: longest pause of a row whose destination is busy with other rows, if the latency is unknown.
+        give_up_ratio: share of ``total_timeout`` after which a destination that has only rejected calls counts as down.
+            Pauses double, so the last pause may take up to half of the available time.
+    """
+
+    overtaking_attempts: int = 2
+    busy_seconds: float = 1.0
+    give_up_ratio: float = 0.4
+
+
+def doubled(seconds: float, attempt: int) -> float:
+    """Return the pause after an attempt (from 1), which doubles with each attempt."""
+    return seconds * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
+
+
+def back_off(retry: Retry, attempt: int) -> float:
+    """Return the pause in seconds after an attempt (from 1).
+
+    The pause doubles from ``initial`` to ``max``, plus jitter.
+    """
+    return min(doubled(retry.initial, attempt), retry.max) + random.uniform(0, retry.jitter)

@@ -1,0 +1,1 @@
+"""Events of many event logs, read by the tasks of a Spark job, whose result is a DataFrame."""

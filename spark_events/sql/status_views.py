@@ -1,0 +1,166 @@
+"""What is wrong now; :mod:`spark_events.sql.dialects` explains the placeholders.
+
+One row per problem. An application or query of an environment has one problem at a time, the first of these that holds:
+
+- ``failure``: its open incidents;
+- ``ended``: its last run is FAILED, LOST or UNKNOWN, and no event names the failure;
+- ``silent``: it has not ended, and nothing was reported for ten times its usual interval: for a query, no commit, and
+  at least 5 minutes; for an application, no event, and at least 5 minutes with queries or heartbeats, 15 without;
+- ``crash-loop``: three of its runs failed within the last hour, or it was down for more than a tenth of it;
+- ``overdue`` and ``breaker``: other open incidents.
+
+A failure is one problem: an application that ended or is in a crash loop has none if a query's incident is open, and
+its queries that ended with it have none. ``spark_events_sources`` tells whether events still arrive.
+"""
+
+from __future__ import annotations
+
+#: Age of the newest event after which a source is stale, in milliseconds.
+STALE_MS = 900_000
+
+SOURCES = f"""
+SELECT {{source}} AS source, max(observed_ts_millis) AS newest_ts_millis,
+  {{now}} - max(observed_ts_millis) AS age_ms, {{now}} - max(observed_ts_millis) > {STALE_MS} AS is_stale
+FROM spark_events {{by_source}}
+"""
+
+_BAD = "('FAILED', 'LOST', 'UNKNOWN')"
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+#: Number of intervals from which the usual interval is computed.
+_RECENT = 20
+
+# The median gap between two events: one event with a wrong time hides no silence.
+_MEDIAN = """SELECT min(gap) FROM (
+        SELECT gap, row_number() OVER (ORDER BY gap) AS place, count(*) OVER () AS gaps
+        FROM (SELECT ts - lag(ts) OVER (ORDER BY ts) AS gap"""
+_OF_GAPS = """) AS differences WHERE gap IS NOT NULL
+      ) AS ordered WHERE 2 * place >= gaps"""
+
+NOW = f"""
+WITH latest AS (
+  SELECT entity, subject, name, app_name, environment, app_id, app_attempt_id, query_run_id, status, is_long_running,
+    started_ts_millis AS started, ended_ts_millis AS ended
+  FROM spark_events_runs WHERE is_latest
+), recent AS (
+  SELECT latest.*,
+    CASE WHEN ended IS NULL AND entity = 'query' THEN (
+      SELECT count(*) FROM (
+        SELECT observed_ts_millis AS ts FROM spark_events AS e
+        WHERE e.query_run_id = latest.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
+        ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
+      ) AS commits
+    ) WHEN ended IS NULL THEN (
+      SELECT count(*) FROM (
+        SELECT observed_ts_millis AS ts FROM spark_events AS e WHERE e.app_id = latest.app_id
+        ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
+      ) AS events
+    ) END AS points,
+    CASE WHEN ended IS NULL AND entity = 'query' THEN (
+      {_MEDIAN} FROM (
+        SELECT observed_ts_millis AS ts FROM spark_events AS e
+        WHERE e.query_run_id = latest.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
+        ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
+      ) AS commits {_OF_GAPS}
+    ) WHEN ended IS NULL THEN (
+      {_MEDIAN} FROM (
+        SELECT observed_ts_millis AS ts FROM spark_events AS e WHERE e.app_id = latest.app_id
+        ORDER BY observed_ts_millis DESC LIMIT {_RECENT + 1}
+      ) AS events {_OF_GAPS}
+    ) END AS usual,
+    CASE WHEN ended IS NULL AND entity = 'query' THEN (
+      SELECT observed_ts_millis FROM spark_events AS e
+      WHERE e.query_run_id = latest.query_run_id AND coalesce(e.name, '') = 'BatchCommitEvent'
+      ORDER BY observed_ts_millis DESC LIMIT 1
+    ) WHEN ended IS NULL THEN (
+      SELECT observed_ts_millis FROM spark_events AS e WHERE e.app_id = latest.app_id
+      ORDER BY observed_ts_millis DESC LIMIT 1
+    ) END AS last
+  FROM latest
+), pulse AS (
+  SELECT recent.*,
+    ended IS NULL AND EXISTS (
+      SELECT 1 FROM spark_events AS e WHERE e.app_id = recent.app_id AND e.name = 'HeartbeatEvent'
+    ) AS has_heartbeats
+  FROM recent
+), silent AS (
+  SELECT pulse.*, max(CASE WHEN entity = 'application' THEN 1 ELSE 0 END) OVER (PARTITION BY app_id) AS of_application
+  FROM pulse
+  WHERE ended IS NULL AND last IS NOT NULL AND (entity = 'application' OR points > 2)
+    AND {{now}} - last > CASE WHEN usual IS NULL THEN {_DAY}
+      ELSE {{greatest}}(10 * usual, CASE WHEN entity = 'query' OR is_long_running OR has_heartbeats THEN {5 * _MINUTE}
+        ELSE {15 * _MINUTE} END) END
+), failing AS (
+  SELECT entity, subject, environment, max(name) AS name, max(app_name) AS app_name, max(app_id) AS app_id,
+    sum(CASE WHEN status IN {_BAD} AND ended_ts_millis > {{now}} - {_HOUR} THEN 1 ELSE 0 END) AS failed,
+    sum(CASE WHEN down_until_ts_millis > {{now}} - {_HOUR}
+      THEN down_until_ts_millis - {{greatest}}(down_from_ts_millis, {{now}} - {_HOUR}) ELSE 0 END) AS down,
+    min(CASE WHEN status IN {_BAD} AND ended_ts_millis > {{now}} - {_HOUR} THEN ended_ts_millis END) AS since,
+    max(CASE WHEN status IN {_BAD} THEN ended_ts_millis END) AS last
+  FROM spark_events_runs
+  WHERE ended_ts_millis > {{now}} - {_HOUR} OR down_until_ts_millis > {{now}} - {_HOUR}
+  GROUP BY entity, subject, environment
+), problem AS (
+  SELECT kind, CASE kind WHEN 'failure' THEN 1 ELSE 5 END AS rank, entity, subject,
+    coalesce(query_name, app_name, subject) AS name, app_name, app_id, query_run_id, opened_ts_millis AS since,
+    last_ts_millis AS last, alarms AS times, cause, severity, incident_key, event_id, CAST(NULL AS BIGINT) AS usual,
+    environment
+  FROM spark_events_incidents WHERE is_open
+  UNION ALL
+  SELECT 'ended', 2, entity, subject, name, app_name, app_id, query_run_id, ended, ended, 1, status, 'ERROR', NULL,
+    NULL, NULL, environment
+  FROM latest WHERE status IN {_BAD}
+  UNION ALL
+  SELECT 'silent', 3, entity, subject, name, app_name, app_id, query_run_id, last, last, 1, NULL, 'ERROR', NULL, NULL,
+    CAST(usual AS BIGINT), environment
+  FROM silent WHERE entity = 'application' OR of_application = 0
+  UNION ALL
+  SELECT 'crash-loop', 4, entity, subject, name, app_name, app_id, NULL, coalesce(since, last), last,
+    failed, NULL, 'ERROR', NULL, NULL, CAST(down AS BIGINT), environment
+  FROM failing WHERE failed >= 3 OR down > {_HOUR // 10}
+), ranked AS (
+  SELECT problem.*,
+    min(CASE WHEN entity = 'query' AND kind = 'failure' THEN 1 END)
+      OVER (PARTITION BY app_name, environment) AS query_failed,
+    min(CASE WHEN entity = 'application' AND kind <> 'overdue' AND kind <> 'breaker' THEN 1 END)
+      OVER (PARTITION BY app_name, environment) AS application_failed
+  FROM problem
+), kept AS (
+  SELECT ranked.*, min(rank) OVER (PARTITION BY entity, subject, environment) AS first
+  FROM ranked
+  WHERE rank IN (1, 3, 5) OR (entity = 'query' AND application_failed IS NULL)
+    OR (entity = 'application' AND query_failed IS NULL)
+)
+SELECT kind, entity, subject, name, app_name, app_id, query_run_id, since AS since_ts_millis, last AS last_ts_millis,
+  times, cause, severity, incident_key, event_id, usual AS usual_ms, environment
+FROM kept WHERE rank = first
+"""
+
+# One row per application or query of an environment that has not ended and about which nothing is known since a time:
+# it is silent, its application is silent, or all its sources are stale. From then on, nothing is uptime.
+SILENT = """
+WITH running AS (
+  SELECT entity, subject, app_name, environment, app_id FROM spark_events_runs
+  WHERE is_latest AND ended_ts_millis IS NULL
+), silent AS (
+  SELECT entity, subject, environment, app_id, since_ts_millis AS since FROM spark_events_now WHERE kind = 'silent'
+), stale AS (
+  SELECT app_name, environment, max(newest_ts_millis) AS since
+  FROM (
+    SELECT DISTINCT coalesce(app_name, app_id) AS app_name, coalesce(environment, '') AS environment,
+      {source} AS source
+    FROM {with_sources}
+  ) AS placed
+  JOIN spark_events_sources ON spark_events_sources.source = placed.source
+  GROUP BY app_name, environment HAVING min(CASE WHEN is_stale THEN 1 ELSE 0 END) = 1
+), quiet AS (
+  SELECT entity, subject, environment, since FROM silent
+  UNION ALL
+  SELECT running.entity, running.subject, running.environment, silent.since
+  FROM running JOIN silent ON silent.app_id = running.app_id AND silent.entity = 'application'
+  UNION ALL
+  SELECT running.entity, running.subject, running.environment, stale.since
+  FROM running JOIN stale ON stale.app_name = running.app_name
+    AND stale.environment = running.environment
+)
+SELECT entity, subject, min(since) AS since_ts_millis, environment FROM quiet GROUP BY entity, subject, environment
+"""

@@ -1,0 +1,140 @@
+"""Stories of applications in unusual trouble, each as it would be on :data:`NOW`."""
+
+from __future__ import annotations
+
+from report.stories import HOUR, MINUTE, SECOND, START, Story
+from spark_events import Severity
+
+NOW = START + 96 * HOUR
+#: A name of 300 characters with an override of the writing direction, an escape sequence and a line break.
+HOSTILE = "\u202egnp.exe\u202c \x1b[31mred\x1b[0m\n" + "\u05d0\u05d1\u05d2 payments " * 23 + "x" * 4
+
+
+def new_checkpoint_every_hour() -> Story:
+    """A query that starts each hour with a new checkpoint, and commits all the time."""
+    story = Story()
+    for hour in range(6, 0, -1):
+        begin = NOW - hour * HOUR
+        app = story.application("hourly", f"app-{hour}")
+        app.status("RUNNING", begin)
+        query = app.query("book", f"run-{hour}", f"id-{hour}")
+        query.status("RUNNING", begin + SECOND)
+        for minute in range(1, 60):
+            query.commit(begin + minute * MINUTE, 900)
+        if hour > 1:
+            query.status("FINISHED", begin + 59 * MINUTE + 30 * SECOND)
+            app.status("FINISHED", begin + 59 * MINUTE + 31 * SECOND)
+    return story
+
+
+def healthy_staging_beside_silent_production() -> Story:
+    """Production stopped committing an hour ago; staging, of the same names, started later and commits."""
+    story = Story()
+    for environment, began, last in (("prod", 8, 70), ("staging", 3, 1)):
+        app = story.application("etl", f"app-{environment}")
+        app.base["deployment.environment.name"] = environment
+        app.status("RUNNING", NOW - began * HOUR)
+        query = app.query("book", f"run-{environment}", f"id-{environment}")
+        query.status("RUNNING", NOW - began * HOUR + SECOND)
+        for minute in range(170, last - 1, -1):
+            query.commit(NOW - minute * MINUTE, 900)
+    return story
+
+
+def regular_commits(minutes: int) -> Story:
+    """A query that has committed at a regular interval for three hours."""
+    story = Story()
+    app = story.application("etl", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - 3 * HOUR + SECOND)
+    for minute in range(175, 0, -minutes):
+        query.commit(NOW - minute * MINUTE, 900)
+    return story
+
+
+def hostile_names() -> Story:
+    """An application and a query with names that would harm a terminal or a page, both down."""
+    story = Story()
+    app = story.application(HOSTILE, "app-hostile")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    query = app.query(HOSTILE, "run-hostile", "id-hostile")
+    query.status("RUNNING", NOW - 3 * HOUR)
+    for minute in range(170, 60, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+    query.failure(NOW - HOUR, "query", **{"incident.role": "alarm", "incident.key": "hostile/failure"})
+    query.status("FAILED", NOW - HOUR)
+    app.status("FAILED", NOW - HOUR + SECOND)
+    return story
+
+
+def seventy_one_queries_with_one_cause() -> Story:
+    """All 71 queries of an application fail, because the broker is gone; the application runs."""
+    story = Story()
+    app = story.application("fan-out", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    for number in range(71):
+        query = app.query(f"topic-{number:02d}", f"run-{number}", f"id-{number}")
+        query.status("RUNNING", NOW - 3 * HOUR + number * SECOND)
+        for minute in (170, 169, 168):
+            query.commit(NOW - minute * MINUTE, 900)
+        failed = NOW - 20 * MINUTE + number * SECOND
+        key = {"incident.role": "alarm", "incident.key": f"fan-out/query=topic-{number:02d}/failure"}
+        query.failure(failed, "query", "org.apache.kafka.common.errors.TimeoutException: no broker", **key)
+        query.status("FAILED", failed)
+    app.event("HeartbeatEvent", NOW - SECOND, Severity.DEBUG)
+    return story
+
+
+def unknown_end_after_a_failed_job() -> Story:
+    """A batch application whose last job failed, and whose exit code nobody knows."""
+    story = Story()
+    for day in (3, 2, 1):
+        app = story.application("nightly", f"app-{day}")
+        app.status("RUNNING", NOW - day * 24 * HOUR)
+        if day == 1:
+            app.failure(NOW - day * 24 * HOUR + 9 * MINUTE, "job", **{"incident.role": "member"})
+        app.status("ENDED" if day == 1 else "FINISHED", NOW - day * 24 * HOUR + 10 * MINUTE)
+        if day == 1:
+            # The product raises this alarm after an unknown outcome, if the last job has failed.
+            alarm = {"incident.role": "alarm", "incident.key": "nightly/failure"}
+            app.failure(NOW - day * 24 * HOUR + 10 * MINUTE, "application", **alarm)
+    app.event("HeartbeatEvent", NOW - SECOND, Severity.DEBUG)
+    return story
+
+
+def three_days_without_an_event() -> Story:
+    """A file whose newest event is three days old; its query had committed each minute."""
+    story = Story()
+    app = story.application("quiet", "app-1")
+    app.status("RUNNING", NOW - 76 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - 76 * HOUR)
+    for minute in range(180, -1, -1):
+        query.commit(NOW - 72 * HOUR - minute * MINUTE, 900)
+    return story
+
+
+def clock_that_goes_back() -> Story:
+    """A query that commits all the time; after an hour, the clock of its machine goes back by two hours."""
+    story = Story()
+    app = story.application("wobbly", "app-1")
+    app.status("RUNNING", NOW - 2 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - 2 * HOUR + SECOND)
+    for minute in range(1, 61):
+        query.commit(NOW - 2 * HOUR + minute * MINUTE, 900)
+    for minute in range(1, 180):
+        query.commit(NOW - 3 * HOUR + minute * MINUTE, 900)
+    return story
+
+
+STORIES = (
+    new_checkpoint_every_hour,
+    healthy_staging_beside_silent_production,
+    hostile_names,
+    seventy_one_queries_with_one_cause,
+    unknown_end_after_a_failed_job,
+    three_days_without_an_event,
+    clock_that_goes_back,
+)

@@ -1,0 +1,3 @@
+"""Pipeline whose definitions raise an exception."""
+
+raise ValueError("the definitions are wrong")

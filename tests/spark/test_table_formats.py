@@ -1,0 +1,72 @@
+"""Tests of writes to Delta Lake and Iceberg with the real connectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ROOT
+from missing import missing
+from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        spark_version()[:2] != (4, 0), reason="these versions of Delta Lake and Iceberg are for Spark 4.0"
+    ),
+]
+
+_JARS = ROOT / ".tools" / "table-formats" / "jars"
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab) -> Run:
+    if not _JARS.is_dir():
+        missing("there are no Delta Lake and Iceberg in .tools/table-formats; make table-formats fetches them")
+    extensions = (
+        "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    )
+    defaults = {
+        **two_lines(),
+        **PATIENT,
+        **IN_MEMORY,
+        **file_reporter(Path("{folder}/events.jsonl")),
+        "spark.jars": ",".join(map(str, sorted(_JARS.glob("*.jar")))),
+        "spark.sql.extensions": extensions,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": "{folder}/ice",
+        "spark.sql.warehouse.dir": "{folder}/warehouse",
+    }
+    done = lab.run("table_formats.py", defaults=defaults)
+    assert done.process.returncode == 0, done.tail()
+    return done
+
+
+def _about(run: Run, table: str) -> list[dict[str, Any]]:
+    found = [event["attributes"] for event in run.named("DataWrittenEvent")]
+    return [one for one in found if table in one.get("spark.write.target", "")]
+
+
+@pytest.mark.parametrize(
+    ("table", "modes"),
+    # Iceberg appends the rows of a merge that only inserts.
+    [("deltas", ["append", "merge", "merge"]), ("icebergs", ["append", "append", "merge"])],
+)
+def test_each_change_of_a_table_is_one_event(run: Run, table: str, modes: list[str]) -> None:
+    """An append, a merge and a deletion are one event each, with the table as target."""
+    assert [one.get("spark.write.mode") for one in _about(run, table)] == modes, run.named("DataWrittenEvent")
+
+
+def test_the_connectors_metrics_are_reported(run: Run) -> None:
+    """The metrics of a commit, which the connectors store in the plan, are attributes of the event."""
+    _, merged, deleted = _about(run, "deltas")
+    assert (merged["spark.write.files"], deleted["spark.write.files"]) == (1, 1)
+    assert json.loads(deleted["spark.write.metrics"])["number of rows deleted."] == 2
+    appended, *_ = _about(run, "icebergs")
+    assert appended["spark.write.rows"] == 10
+    assert json.loads(appended["spark.write.metrics"])["total number of data files"] == appended["spark.write.files"]
