@@ -17,7 +17,7 @@ from spark_events.event.text import on_one_line
 from spark_events.failures.classes import UNKNOWN
 from spark_events.failures.exit_codes import killed_by
 from spark_events.records.types import Failure
-from spark_events.reporters.verdict.document import of_failure
+from spark_events.reporters.verdict.document import of_failure, without_failure
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import Diagnostics
 
@@ -48,6 +48,9 @@ def verdict_of(ending: Ending, verdict: Path, exception: Path) -> dict[str, Any]
         if "card" not in found:
             how = killed_by(ending.code) or f"exit code {ending.code}"
             found["body"] = f"{found.get('application') or 'the program'}: {how}"
+    elif ending.code == 0 and found["outcome"] == "ENDED":
+        found = without_failure(found)
+        found |= {"outcome": "FINISHED", "body": f"{found.get('application') or 'the program'}: exit code 0"}
     found["exit_code"] = ending.code
     is_unexplained = is_corrected or found.get("class", UNKNOWN) == UNKNOWN
     if ending.code == _UNCAUGHT and found["outcome"] == "FAILED" and is_unexplained:

@@ -120,14 +120,13 @@ def test_processes_without_rows_do_not_slow_down_the_others(service: Service, wa
     assert outcome(service, 15000, idle_processes=waiting, shares=True).goodput >= 0.85 * alone.goodput
 
 
-# Eight processes that take turns with three places lose time at each change.
-@pytest.mark.parametrize(("limit", "processes", "least"), [(2, 4, 0.9), (3, 8, 0.8), (20, 8, 0.9)])
-def test_a_limit_of_the_job_is_used_up(limit: int, processes: int, least: float) -> None:
+@pytest.mark.parametrize(("limit", "processes"), [(2, 4), (3, 8), (20, 8)])
+def test_a_limit_of_the_job_is_used_up(limit: int, processes: int) -> None:
     """Processes that wait for the job's limit keep their shares, because leases move from process to process."""
     service = Service()
     alone = outcome(dataclasses.replace(service), 3000, processes=processes, max_in_flight_job=limit)
     together = outcome(service, 3000, processes=processes, max_in_flight_job=limit, shares=True)
-    assert together.goodput >= least * alone.goodput
+    assert together.goodput >= 0.9 * alone.goodput
 
 
 @pytest.mark.parametrize("processes", [1, 4])
@@ -194,8 +193,7 @@ def test_the_allowed_rate_is_found(name: str) -> None:
     """With and without Retry-After, the engine finds the allowed rate without losing rows, and with few rejections."""
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows)
-    # With Retry-After, each rejection pauses all calls for a second, and a change needs two rejections.
-    assert found.goodput >= (0.6 if name == "lowered, header" else 0.9) * allowed
+    assert found.goodput >= 0.9 * allowed
     assert found.calls <= 1.2
     assert found.failed == 0
 
@@ -209,9 +207,8 @@ def test_processes_of_a_job_find_the_allowed_rate_together(name: str, processes:
     """
     service, rows, allowed = RATES[name]
     found = outcome(dataclasses.replace(service), rows, processes=processes, shares=True)
-    # A limit of fixed seconds with pauses looks like a smaller bucket after the second rejection.
-    least = {"lowered, header": 0.7, "seconds, header": 0.6}.get(name, 0.85)
-    assert found.goodput >= least * allowed
+    # A limit of fixed seconds with pauses looks like a bucket, whose rate needs several rejections.
+    assert found.goodput >= (0.75 if name == "seconds, header" else 0.85) * allowed
     assert found.calls <= 1.2
     assert found.failed == 0
 
@@ -270,9 +267,14 @@ def test_processes_share_a_reported_limit(name: str) -> None:
     assert found.failed == 0
 
 
-@pytest.mark.parametrize(("processes", "most"), [(4, 1.15), (16, 1.4)])
+#: Calls per row of processes that share a reported limit, where they are more than 1.1: a process makes its first call
+#: before it knows the limit, and the calls in flight when the limit falls may be rejected.
+FIRST_CALLS = {("few per second", 16): 1.4, ("lowered", 4): 1.15, ("lowered", 16): 1.2}
+
+
+@pytest.mark.parametrize("processes", [4, 16])
 @pytest.mark.parametrize("name", ["seconds", "few per second", "per minute", "bucket", "lowered"])
-def test_processes_of_a_job_use_a_reported_limit_together(name: str, processes: int, most: float) -> None:
+def test_processes_of_a_job_use_a_reported_limit_together(name: str, processes: int) -> None:
     """With the driver, processes together stay within the remaining calls, except at first.
 
     With a share that each process learned, 4 and 16 processes made up to 1.27 and 2.23 calls a row.
@@ -280,7 +282,7 @@ def test_processes_of_a_job_use_a_reported_limit_together(name: str, processes: 
     service, rows, allowed = REPORTED[name]
     found = outcome(dataclasses.replace(service), rows, processes=processes, shares=True, reporting=True)
     assert found.goodput >= 0.9 * allowed
-    assert found.calls <= most
+    assert found.calls <= FIRST_CALLS.get((name, processes), 1.1)
     assert found.failed == 0
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.job_rate import JobRate, RateReport, RateShare
-from spark_events.enrichment.engine.limiter import PASS, Attempt, Permit
+from spark_events.enrichment.engine.limiter import Attempt, Permit
 from spark_events.enrichment.engine.rate_search import AllowedRateTuning
 from spark_events.enrichment.engine.waiting import WaitingAttempts
 
@@ -65,6 +65,7 @@ class AllowedRate:
         self._is_asking = False
         self._waiting: WaitingAttempts[None] = WaitingAttempts()
         self._timer: asyncio.TimerHandle | None = None
+        self._permit = _Spaced(self)
 
     @property
     def cause(self) -> str:
@@ -106,7 +107,14 @@ class AllowedRate:
         if self._timer is None and not self._is_asking:
             self._grant()
         await waiting
-        return PASS
+        return self._permit
+
+    def give_back(self) -> None:
+        """Let another attempt start in place of one that will not, for example because the gate has closed."""
+        now = self._clock()
+        self._free = max(self._free - 1 / self._share.rate, now - self._tuning.credit_seconds)
+        if self._waiting and not self._is_asking:
+            self._grant_at(now)
 
     def _grant(self) -> None:
         self._timer = None
@@ -166,3 +174,15 @@ class AllowedRate:
         wanted = math.inf if is_limited else 1.25 * draft.begun / elapsed + 1
         self._draft, self._reported, self._has_waited = RateReport(), now, False
         self._send(draft._replace(epoch=self._share.epoch, wanted=wanted, asks=asks))
+
+
+class _Spaced(Permit):
+    """Permission of an attempt that the rate has admitted."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(self, allowed: AllowedRate) -> None:
+        self._allowed = allowed
+
+    def give_back(self) -> None:
+        self._allowed.give_back()

@@ -71,6 +71,11 @@ class BucketFit:
         """Number of times at which the bucket was empty."""
         return sum(one.is_empty for one in self._bins)
 
+    @property
+    def active(self) -> float:
+        """Seconds from the end of the last pause to the last rejection."""
+        return self._emptied - self._resumed
+
     def passed(self, now: float, accepted: int) -> None:
         """Record the calls that have begun since the last report; a rejected call counts until :meth:`rejected`."""
         bins, seconds = self._bins, now - self._now
@@ -147,10 +152,10 @@ class BucketFit:
         The destination allows at least this rate, unless the bucket was full at first. If it rejected a call within
         one period, it may count calls in windows of this length, so the pause does not count beyond the period.
         """
-        accepted, seconds, active = self._accepted, self._now - self._resumed, self._emptied - self._resumed
-        self._accepted, self._resumed = 0, self._now
-        if active < period:
+        accepted, seconds = self._accepted, self._now - self._resumed
+        if self.active < period:
             seconds = min(seconds, period)
+        self._accepted, self._resumed = 0, self._now
         return accepted / seconds if seconds > 0 else 0.0
 
     def _bursts(self, rate: float) -> list[float]:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from spark_events.enrichment.engine.fair_shares import fair_shares
+from spark_events.enrichment.engine.fair_shares import whole_shares
 from spark_events.enrichment.engine.remaining_calls import LowestLimit, RemainingCalls
 
 __all__ = ["JobQuota", "QuotaLease", "QuotaReport"]
@@ -134,7 +134,7 @@ class JobQuota:
         room = self._calls.room(sum(other.leased for other in self._members.values()))
         if not self._calls.limits or room < 1:
             return 0
-        fair = fair_shares(int(room), {one: other.wanted for one, other in self._members.items()}, whole=True)[name]
-        granted = min(member.wanted, max(1, int(fair)))
+        wanted = {one: other.wanted for one, other in self._members.items()}
+        granted = min(member.wanted, max(1, whole_shares(int(room), wanted)[name]))
         member.leased += granted
         return granted

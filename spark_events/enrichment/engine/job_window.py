@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from spark_events.enrichment.engine.deadlines import HEARTBEAT_SECONDS
-from spark_events.enrichment.engine.fair_shares import fair_shares
+from spark_events.enrichment.engine.fair_shares import whole_shares
 from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.engine.window_search import WindowTuning
 from spark_events.enrichment.settings import Auto
@@ -211,4 +211,4 @@ class JobWindow:
     def _shares(self) -> dict[Hashable, int]:
         """Divide the window; each process can always have one call in flight."""
         wanted = {name: member.wanted for name, member in self._members.items()}
-        return {name: max(1, int(share)) for name, share in fair_shares(self._window.size, wanted, whole=True).items()}
+        return {name: max(1, share) for name, share in whole_shares(self._window.size, wanted).items()}

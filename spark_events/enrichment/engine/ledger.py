@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from spark_events.enrichment.engine.fair_shares import fair_shares
+from spark_events.enrichment.engine.fair_shares import whole_shares
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
@@ -346,7 +346,7 @@ class Ledger:
         assert self._places is not None
         if worker not in self._wanted:
             return 0
-        return min(self._wanted[worker], int(fair_shares(self._places, self._wanted, whole=True)[worker]))
+        return min(self._wanted[worker], whole_shares(self._places, self._wanted, self._held)[worker])
 
 
 async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:

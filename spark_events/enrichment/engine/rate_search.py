@@ -27,6 +27,7 @@ class AllowedRateTuning:
         above: attempts relative to the estimate, if the destination's rejections request no pause.
         below: the same, if they request a pause.
         decrease_ratio: after a rejection that requests a pause, the rate is at most this multiple of the former rate.
+        doubtful_ratio: a decrease below this multiple of a rate that has held for a period needs a second rejection.
         burst_seconds: assumed burst after the first rejection, in seconds of the rate.
         min_attempts: minimum number of attempts between two estimates.
         max_interval: maximum number of seconds between two estimates.
@@ -48,6 +49,7 @@ class AllowedRateTuning:
     above: float = 1.02
     below: float = 0.98
     decrease_ratio: float = 0.97
+    doubtful_ratio: float = 0.8
     burst_seconds: float = 0.5
     min_attempts: int = 10
     max_interval: float = 15.0
@@ -102,7 +104,7 @@ class RecentAnswers:
 
 @dataclasses.dataclass(slots=True)
 class _Estimate:
-    """Time of the last estimate, answers and attempts until then, and number of rejections since then."""
+    """Time of the last estimate, answers until then, and attempts and rejections since then."""
 
     time: float
     answers: int = 0
@@ -131,12 +133,11 @@ class RateSearch:
         self._recent = RecentAnswers(clock(), tuning.period)
         #: Time until which the search awaits the answers to the calls that were in flight at the first rejection.
         self._settled = math.inf
-        self._attempted = 0
         self._since = _Estimate(clock())
         #: Time of the latest rejection, or the end of the pause that it requested.
         self._rejected = -math.inf
         self._growth = tuning.growth
-        self._pauses = False
+        self._pauses = self._doubts = False
         self._patience = tuning.patience
 
     @property
@@ -147,7 +148,7 @@ class RateSearch:
     def passed(self, begun: int, answers: int) -> None:
         """Count further attempts and answers, and change the rate if it is time; called several times per second."""
         now, period = self._clock(), self._tuning.period
-        self._attempted += begun
+        self._since.attempts += begun
         if self.is_settling:
             # No attempt starts during the pause, so these attempts began before it.
             self._fit.reported_late(begun)
@@ -166,14 +167,10 @@ class RateSearch:
             self._grow(now)
             return
         tuning, elapsed = self._tuning, now - self._since.time
-        is_far_off = self._since.rejections > tuning.early_reject_ratio * self._attempts >= 1
+        is_far_off = self._since.rejections > tuning.early_reject_ratio * self._since.attempts >= 1
         interval = min(max(period, tuning.min_attempts / self.rate), tuning.max_interval)
         if (is_far_off and elapsed >= period / 2) or elapsed >= interval:
             self._estimate(now)
-
-    @property
-    def _attempts(self) -> int:
-        return self._attempted - self._since.attempts
 
     def rejected(self, *, is_current: bool, asked: float, least: float) -> None:
         """Process a rejection.
@@ -219,6 +216,7 @@ class RateSearch:
     def _settle_after_pause(self, now: float) -> None:
         tuning, was_unknown = self._tuning, self.rate == math.inf
         self._fit.passed(now, 0)
+        has_held = self._fit.active >= tuning.period
         rate, sustained = self._fit.rate(tuning.burst_seconds), self._fit.resume(tuning.period)
         if not rate:
             self.limits = self.rate < math.inf
@@ -227,6 +225,10 @@ class RateSearch:
             rate = min(rate, sustained) if self._rejected - self._recent.first < tuning.period else rate
         else:
             known = sustained if self._fit.has_changed else max(rate, sustained)
+            # A rate that has held for a period is not given up for one rejection, which chance may have caused.
+            self._doubts = has_held and not self._doubts and known < tuning.doubtful_ratio * self.rate
+            if self._doubts:
+                known = self.rate
             rate = min(tuning.below * known, tuning.decrease_ratio * self.rate)
             self._patience = min(2 * self._patience, tuning.max_patience)
         self._growth = tuning.growth
@@ -239,7 +241,7 @@ class RateSearch:
         is_searching = self._fit.rejections < 2
         if self._settled < math.inf or elapsed < (tuning.search_interval if is_searching else tuning.period):
             return
-        is_used = self._attempts > 0.8 * self.rate * elapsed
+        is_used = self._since.attempts > 0.8 * self.rate * elapsed
         if is_used and is_searching:
             self.rate *= 1 + tuning.search_growth
         elif is_used and now - self._rejected > self._patience:
@@ -257,12 +259,12 @@ class RateSearch:
         elif self._since.rejections and elapsed > 0:
             self.rate *= tuning.below if got else 0.5
             self._growth = tuning.growth if got else tuning.max_growth
-        elif self._attempts > 0.8 * self.rate * elapsed:
+        elif self._since.attempts > 0.8 * self.rate * elapsed:
             self.rate *= 1 + self._growth
             self._growth = min(2 * self._growth, tuning.max_growth)
         self.rate = max(self.rate, tuning.min_rate)
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        self._since = _Estimate(now, self._recent.total, self._attempted)
+        self._since = _Estimate(now, self._recent.total)
         self.epoch += 1

@@ -13,7 +13,7 @@ from spark_events.event import AttributeValue, Event
 from spark_events.event.text import rfc3339
 from spark_events.reporters.alerts.card import failure_facts, links_of, title_of
 
-__all__ = ["NEEDED", "VerdictDraft", "card_text", "of_failure", "write"]
+__all__ = ["NEEDED", "VerdictDraft", "card_text", "of_failure", "without_failure", "write"]
 
 #: Value of ``filter.includes`` for the events that a verdict needs.
 NEEDED = "*:JobFailureEvent,JobStatusChangeEvent,BatchCommitEvent"
@@ -42,6 +42,11 @@ def card_text(event: Event) -> str:
 def of_failure(event: Event) -> dict[str, Any]:
     """Return the members of the document that describe the failure; None for an unknown value."""
     return {name: event.attributes.get(key) for name, key in _OF_FAILURE.items()} | {"card": card_text(event)}
+
+
+def without_failure(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document without the members that describe a failure."""
+    return {name: value for name, value in document.items() if name not in (*_OF_FAILURE, "card")}
 
 
 class VerdictDraft:

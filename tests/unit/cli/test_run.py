@@ -217,6 +217,25 @@ def test_a_failure_after_the_driver_had_stopped_is_explained(here: Path) -> None
     assert (found["outcome"], found["class"], found["committed"]["clicks"]["batch"]) == ("FAILED", "EXTERNAL_SYSTEM", 4)
 
 
+def test_exit_code_0_decides_an_end_that_the_sidecar_does_not_know(here: Path) -> None:
+    """A sidecar that starts again while the program ends does not see the exit code."""
+    ended = {"outcome": "ENDED", "application": "shop", "card": "shop ended after a failed job"}
+    verdict = json.dumps({**FAILED, **ended})
+    kept = here / "kept.json"
+    assert run(["sh", "-c", f"echo '{verdict}' > $SPARK_EVENTS_VERDICT"], RetryRule(), kept) == 0
+    found = json.loads(kept.read_text())
+    assert found.pop("outcome") == "FINISHED"
+    assert found == {"application": "shop", "body": "shop: exit code 0", "exit_code": 0}
+
+
+@pytest.mark.parametrize("outcome", ["CANCELLED", "FAILED", "LOST"])
+def test_exit_code_0_decides_nothing_that_the_sidecar_knows(outcome: str, here: Path) -> None:
+    kept = here / "kept.json"
+    verdict = json.dumps({**FAILED, "outcome": outcome})
+    assert run(["sh", "-c", f"echo '{verdict}' > $SPARK_EVENTS_VERDICT"], RetryRule(), kept) == 0
+    assert json.loads(kept.read_text())["outcome"] == outcome
+
+
 def test_the_verdict_of_the_sidecar_comes_first(here: Path) -> None:
     verdict = json.dumps({**FAILED, "class": "DATA_ERROR", "retry_useful": False})
     kept = here / "kept.json"

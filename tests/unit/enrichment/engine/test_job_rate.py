@@ -12,7 +12,7 @@ from virtual_time import run
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.calls import Call
-from spark_events.enrichment.engine.fair_shares import fair_shares
+from spark_events.enrichment.engine.fair_shares import fair_shares, whole_shares
 from spark_events.enrichment.engine.job_rate import JobRate, RateReport, RateShare
 from spark_events.enrichment.engine.limiter import Attempt
 
@@ -140,6 +140,22 @@ def test_only_rejections_of_the_current_epoch_count(is_current: bool) -> None:
     assert simulated(pauses) is is_current
 
 
+def test_an_attempt_that_does_not_start_gives_its_place_to_another() -> None:
+    """Attempts that were admitted while the gate was closed do not delay the next ones."""
+
+    async def delay(job: Job) -> float:
+        (process,) = await limited(job, 1)
+        before = job.loop.time()
+        waiting = [asyncio.ensure_future(process.enter(Attempt(no_call, overtakes=False))) for _ in range(50)]
+        for attempt in waiting[:-1]:
+            (await attempt).give_back()
+        await waiting[-1]
+        return job.loop.time() - before
+
+    # With 200 attempts per second, 50 attempts that start take 0.25 s.
+    assert simulated(delay) < 0.1
+
+
 def test_without_the_driver_attempts_start_after_a_moment() -> None:
     """A task whose driver does not answer starts its attempts, and finds a rate of its own."""
 
@@ -156,17 +172,40 @@ def test_without_the_driver_attempts_start_after_a_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "wanted", "whole", "shares"),
+    ("limit", "wanted", "shares"),
     [
-        (12, {"a": math.inf, "b": math.inf}, False, {"a": 6, "b": 6}),
-        (12, {"a": 2, "b": math.inf}, False, {"a": 2, "b": 10}),
-        (12, {"a": 2, "b": 4}, False, {"a": 5, "b": 7}),
-        (7, {"a": math.inf, "b": math.inf}, True, {"a": 3, "b": 4}),
-        (1, {"a": 5, "b": 5, "c": 5}, True, {"a": 0, "b": 0, "c": 1}),
-        (math.inf, {"a": 5}, False, {"a": math.inf}),
-        (5, {}, False, {}),
+        (12, {"a": math.inf, "b": math.inf}, {"a": 6, "b": 6}),
+        (12, {"a": 2, "b": math.inf}, {"a": 2, "b": 10}),
+        (12, {"a": 2, "b": 4}, {"a": 5, "b": 7}),
+        (math.inf, {"a": 5}, {"a": math.inf}),
+        (5, {}, {}),
     ],
 )
-def test_shares_are_max_min_fair(limit: float, wanted: dict[str, float], whole: bool, shares: dict[str, float]) -> None:
+def test_shares_are_max_min_fair(limit: float, wanted: dict[str, float], shares: dict[str, float]) -> None:
     """Who wants less than an equal part gets what it wants; the others share the rest."""
-    assert fair_shares(limit, wanted, whole=whole) == shares
+    assert fair_shares(limit, wanted) == shares
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "held", "shares"),
+    [
+        (7, {"a": math.inf, "b": math.inf}, {"a": 0, "b": 4}, {"a": 3, "b": 4}),
+        (7, {"a": math.inf, "b": math.inf}, {"a": 5, "b": 2}, {"a": 4, "b": 3}),
+        (1, {"a": 5, "b": 4, "c": 3}, {"a": 0, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 0}),
+        (3, {"a": 0, "b": 1.5, "c": math.inf}, {"a": 1, "b": 1, "c": 0}, {"a": 0, "b": 2, "c": 1}),
+        (9, {"a": 2, "b": 3}, {"a": 0, "b": 0}, {"a": 4, "b": 5}),
+    ],
+)
+def test_whole_shares_change_little(
+    limit: int, wanted: dict[str, float], held: dict[str, int], shares: dict[str, int]
+) -> None:
+    """What remains after rounding stays with the process that holds it, whatever the others want."""
+    assert whole_shares(limit, wanted, held) == shares
+
+
+@pytest.mark.parametrize("wanted", [math.inf, 3])
+def test_more_processes_than_shares_do_not_move_them(wanted: float) -> None:
+    """Of eight processes, the three that have a place keep it while the wanted numbers change."""
+    held = {name: int(name in "bdf") for name in "abcdefgh"}
+    changing = {name: wanted + number for number, name in enumerate("abcdefgh")}
+    assert whole_shares(3, changing, held) == held
