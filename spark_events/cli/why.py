@@ -23,6 +23,7 @@ from spark_events.report.find_record import program_of
 from spark_events.report.report_model import EventReport, ProblemCard
 from spark_events.report.sources import Reading
 from spark_events.report.table import EventTable, without_environment
+from spark_events.report.wording import counted, typed
 from spark_events.translate.replays import cores
 from spark_events.translate.translation_config import TranslateConfig
 
@@ -81,7 +82,8 @@ def _run(chosen: argparse.Namespace) -> int:
                 else report.status
             )
             return 0
-        changed = comparison(table, problem.application, problem.app_id, report.at)
+        has_failed = problem.kind in ("failure", "ended", "crash-loop")
+        changed = comparison(table, problem.application, problem.app_id, report.at, has_failed)
     program = program_of(problem)
     if chosen.program:
         if program is None:
@@ -96,7 +98,7 @@ def _run(chosen: argparse.Namespace) -> int:
     show(card)
     show(f"  changed: {text_of(changed)}")
     named = "SOURCE" if "@" in chosen.source and not is_log_url(chosen.source) else chosen.source
-    source, application = shlex.quote(named), shlex.quote(problem.application)
+    source, application = shlex.quote(named), shlex.quote(typed(problem.application, problem.app_id))
     show(f"  next:    spark-events report {source} --app {application}")
     if not source.partition("://")[1]:
         show(f"           spark-events report {source} --app {application} --html report.html")
@@ -104,7 +106,7 @@ def _run(chosen: argparse.Namespace) -> int:
         show(f"           spark-events why {source} {application} --program > find.py")
     others = len(report.problems) - 1
     if others and chosen.incident is None:
-        show(f"({others:,} more problems now: spark-events report {source})")
+        show(f"({counted(others, 'more problem')} now: spark-events report {source})")
     return 0
 
 

@@ -24,10 +24,19 @@ _NUMBERS = {
 #: A number that differs by less than this factor is not a change.
 _FACTOR = 1.5
 
+# A run that committed batches and then failed like the last failure is a part of the trouble: in a crash loop, each run
+# commits a batch.
 _RUNS = """
-SELECT run.app_id, run.started_ts_millis, coalesce(run.ended_ts_millis, ?) AS ended, run.status,
-  EXISTS (SELECT 1 FROM event WHERE event.app_id = run.app_id AND name = 'BatchCommitEvent') AS committed
-FROM spark_events_runs AS run WHERE entity = 'application' AND app_name = ? ORDER BY started_ts_millis DESC
+WITH failure AS (
+  SELECT app_id, cause_key, observed_ts_millis AS ts FROM spark_events_failures
+  WHERE app_name = $2 AND incident_role = 'alarm' AND $3
+), alike AS (
+  SELECT app_id FROM failure WHERE cause_key = (SELECT arg_max(cause_key, ts) FROM failure)
+)
+SELECT run.app_id, run.started_ts_millis, coalesce(run.ended_ts_millis, $1) AS ended, run.status,
+  run.app_id NOT IN (SELECT app_id FROM alike WHERE app_id IS NOT NULL)
+  AND EXISTS (SELECT 1 FROM event WHERE event.app_id = run.app_id AND name = 'BatchCommitEvent') AS committed
+FROM spark_events_runs AS run WHERE entity = 'application' AND app_name = $2 ORDER BY started_ts_millis DESC
 """
 _DETAILS = """
 SELECT event.name, arg_max(CAST(detail.attributes AS VARCHAR), (ts, sequence)) FROM event
@@ -54,7 +63,8 @@ class Comparison:
     """Differences of two runs.
 
     Attributes:
-        good: id of the last good run: it finished, or committed a batch; None if there is none.
+        good: id of the last good run: it finished, or committed a batch and did not fail like the last failure; None if
+            there is none.
         good_at: start of that run.
     """
 
@@ -63,9 +73,17 @@ class Comparison:
     changes: tuple[Change, ...]
 
 
-def comparison(table: EventTable, application: str, app_id: str | None, at: int) -> Comparison:
-    """Compare a run with the last good run before it."""
-    runs = table.run(_RUNS, at, application)
+def comparison(table: EventTable, application: str, app_id: str | None, at: int, has_failed: bool) -> Comparison:
+    """Compare a run with the last good run before it.
+
+    Args:
+        table: the events and the tables computed from them.
+        application: its name.
+        app_id: the run with the problem.
+        at: the end of a run that has not ended.
+        has_failed: whether the problem is a failure; a run that failed alike is not good then.
+    """
+    runs = table.run(_RUNS, at, application, has_failed)
     index = next((place for place, run in enumerate(runs) if run[0] == app_id), None)
     earlier = [] if index is None else runs[index + 1 :]
     good = next((run for run in earlier if run[3] == "FINISHED"), None) or next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spark_events.report.numbers import Numbers
@@ -16,9 +17,17 @@ _MANY_RESTARTS = 3
 _MOST_NAMES = 5
 
 
-def title(subject: SubjectReport) -> str:
-    """Return the name of an application or query, for sentences."""
-    return f"{subject.kind.capitalize()} '{named(subject.name)}'"
+def names_of(subjects: Sequence[SubjectReport]) -> dict[str, str]:
+    """Return the name of each application or query, by key; queries of one name have that of their application too."""
+    counts = Counter((one.kind, one.name) for one in subjects)
+    return {
+        one.key: one.name if counts[one.kind, one.name] == 1 else f"{one.application}/{one.name}" for one in subjects
+    }
+
+
+def title(subject: SubjectReport, name: str) -> str:
+    """Return the name of an application or query, as :func:`names_of` returns it, for sentences."""
+    return f"{subject.kind.capitalize()} '{named(name)}'"
 
 
 def findings(
@@ -30,8 +39,9 @@ def findings(
 ) -> tuple[Finding, ...]:
     """Return the problems: current problems first, then past problems, each sorted by severity."""
     found = [Finding(one.level, True, sentence(one), one.subject) for one in problems]
+    names = names_of(subjects)
     for subject in subjects:
-        found += _of_subject(subject, sla_ms)
+        found += _of_subject(subject, names[subject.key], sla_ms)
     found += _of_stages(numbers)
     found += _of_reporters(numbers, runs, {one.application for one in problems if one.kind == "breaker"})
     for lost in numbers.lost:
@@ -85,9 +95,9 @@ def _of_stages(numbers: Numbers) -> Iterator[Finding]:
         yield Finding("warning", False, text, f"a:{application}")
 
 
-def _of_subject(subject: SubjectReport, sla_ms: int | None) -> Iterator[Finding]:
+def _of_subject(subject: SubjectReport, name: str, sla_ms: int | None) -> Iterator[Finding]:
     """Yield the problems of an application or query; each text begins with its name."""
-    name = title(subject)
+    name = title(subject, name)
 
     def finding(level: str, text: str, *, now: bool) -> Finding:
         return Finding(level, now, f"{name}{text}", subject.key)
@@ -120,6 +130,7 @@ def _of_subject(subject: SubjectReport, sla_ms: int | None) -> Iterator[Finding]
 def notes_on(runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectReport], ahead: int) -> list[str]:
     """Return notes on gaps, duplicates and clocks in the data; ``ahead``: how far the newest event is in the future."""
     kinds: dict[str, list[tuple[str, int]]] = {}
+    names = names_of(subjects)
     for subject in subjects:
         some = runs[subject.key]
         counts = {
@@ -131,12 +142,12 @@ def notes_on(runs: Mapping[str, list[SubjectRun]], subjects: Sequence[SubjectRep
         }
         for kind, count in counts.items():
             if count:
-                kinds.setdefault(kind, []).append((named(subject.name), count))
+                kinds.setdefault(kind, []).append((named(names[subject.key]), count))
     notes = []
     for kind, found in kinds.items():
-        names = ", ".join(f"'{name}'" for name, _ in found[:_MOST_NAMES])
+        shown = ", ".join(f"'{name}'" for name, _ in found[:_MOST_NAMES])
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-        notes.append(f"{counted(sum(count for _, count in found), 'run')} {kind} ({names}{more}).")
+        notes.append(f"{counted(sum(count for _, count in found), 'run')} {kind} ({shown}{more}).")
     if ahead:
         notes.append(f"The newest event is {span(ahead)} in the future: the clocks of the machines differ.")
     return notes

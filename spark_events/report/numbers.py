@@ -60,6 +60,7 @@ SELECT coalesce({QUERY}, 'a:' || app) AS subject, coalesce("function", '?') AS f
   coalesce(sum(unanswered), 0) AS unanswered_rows, max(p99_ms) AS p99_ms
 FROM period WHERE name = 'EnrichmentEvent' GROUP BY 1, 2 ORDER BY 1, 2
 """
+# Events of earlier releases have no incident.id: each alarm is an incident, and the failures that belong to it are not.
 _GROUPS = f"""
 SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?') AS error_type,
   coalesce(arg_max(cause, (ts, sequence)), '?') AS cause, arg_max(label, (ts, sequence)) AS label,
@@ -72,8 +73,10 @@ SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?')
   coalesce(arg_max(failure_class, (ts, sequence)) FILTER (failure_class <> 'UNKNOWN'), max(failure_class))
     AS failure_class,
   arg_max(retry_useful = 'true', (ts, sequence)) AS retry_useful,
-  count(DISTINCT coalesce(nullif(incident_id, ''), CAST(id AS VARCHAR))) AS incidents
+  coalesce(nullif(count(DISTINCT coalesce(nullif(incident_id, ''), alarm)), 0), count(*)) AS incidents
 FROM (SELECT *, {GROUP} AS key, {CAUSE} AS cause FROM period WHERE {FAILURE})
+LEFT JOIN (SELECT DISTINCT event_id AS known, CAST(event_id AS VARCHAR) AS alarm FROM spark_events_failures
+  WHERE incident_role = 'alarm') ON known = id
 GROUP BY key ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
 _BY_SUBJECT = f"""

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +19,7 @@ from spark_events.report.numbers import QUERY
 from spark_events.report.report_model import Link, ProblemCard, StaleSource
 from spark_events.report.runs import FAILURE
 from spark_events.report.table import EventTable
-from spark_events.report.wording import counted, named, span, when
+from spark_events.report.wording import counted, named, span, typed, when
 
 _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 #: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
@@ -57,9 +57,10 @@ LEFT JOIN ended ON ended.app_id = now.app_id
 """
 # A query of the same name in another environment is other work.
 _COMMITTED = f"""
-SELECT {QUERY} AS subject, coalesce(environment, '') AS environment, arg_max(batch_id, (ts, sequence)), max(ts)
+SELECT {QUERY} AS subject, 'a:' || app AS application, coalesce(environment, '') AS environment,
+  arg_max(batch_id, (ts, sequence)), max(ts)
 FROM event
-WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
+WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
 """
 _STALE = """
 SELECT source, newest_ts_millis, age_ms,
@@ -78,7 +79,7 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
         at: the time at which the problems are current.
         place: the source that commands name.
     """
-    committed = {(subject, where): (batch, ts) for subject, where, batch, ts in table.run(_COMMITTED)}
+    committed = _commits(table)
     found = [_problem(row, committed, at, place) for row in table.rows(_ROWS)]
     groups: dict[tuple[str, ...], list[ProblemCard]] = defaultdict(list)
     for one in found:
@@ -87,6 +88,14 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
         groups[one.kind, one.application, one.app_id or "", cause, own].append(one)
     cards = [_joined(some) for some in groups.values()]
     return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
+
+
+def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return batch and time of the last commit of each query, and of each application that has only one query."""
+    rows = table.run(_COMMITTED)
+    queries = Counter((application, where) for _, application, where, _, _ in rows)
+    found = {(subject, where): (batch, ts) for subject, _, where, batch, ts in rows}
+    return found | {(app, where): (batch, ts) for _, app, where, batch, ts in rows if queries[app, where] == 1}
 
 
 def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource, ...]:
@@ -140,7 +149,7 @@ def _problem(
         retry_useful=_flag(about.get("failure.retry_useful")) if failed else None,
         recommendation=_text(about, "failure.recommendation") if failed else None,
         location=(
-            _text(about, "failure.location")
+            _text(about, "failure.location") or _text(about, "failure.preceding.location")
             if failed
             else _text(about, "spark.deadline.location") or _text(about, "spark.deadline.place")
         ),
@@ -237,9 +246,7 @@ def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
 
 
 def _command(place: str, application: str, app_id: str | None, key: str | None) -> str:
-    """Return the command; a name that the terminal shows otherwise than it is cannot be typed, so it takes the id."""
-    chosen = application if named(application) == application else app_id or application
-    command = f"spark-events why {shlex.quote(place)} {shlex.quote(chosen)}"
+    command = f"spark-events why {shlex.quote(place)} {shlex.quote(typed(application, app_id))}"
     return command if key is None else f"{command} --incident {shlex.quote(key)}"
 
 

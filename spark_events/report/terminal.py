@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from spark_events.event.text import on_one_line
-from spark_events.report.findings import title
+from spark_events.report.findings import names_of, title
 from spark_events.report.page import MOST_SLOW
 from spark_events.report.report_model import Downtime, EventReport, SubjectReport
 from spark_events.report.wording import counted, percent, shortened, span, when
@@ -102,8 +101,9 @@ def _section(title: str, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str
 
 def _all_details(report: EventReport, joined: Collection[str]) -> Iterator[tuple[str, str]]:
     downtimes = {one.name: one.downtimes for one in report.applications}
+    names = names_of(report.subjects)
     sections = [
-        (title(subject), lines)
+        (title(subject, names[subject.key]), lines)
         for subject in report.subjects
         if subject.key not in joined
         and (
@@ -136,10 +136,8 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
     table.add_column("Outcome", no_wrap=True)
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
-    names = Counter(one.name for one in subjects)
+    names = names_of(subjects)
     for one in subjects:
-        # Queries of one name are those of several applications.
-        name = one.name if names[one.name] == 1 else f"{one.application}/{one.name}"
         cells = [percent(one.uptime_percent), span(one.downtime_ms) if one.is_long_running else "–"]
         cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
         commits = one.commits
@@ -157,7 +155,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
             cells += [f"{commits.over_sla:,}", rate, span(lag)]
         outcome = Text(on_one_line(one.outcome), style=_OUTCOMES.get(one.outcome, ""))
         kept = [cell for name, cell in zip((*numbers, *more), cells, strict=True) if name in shown]
-        table.add_row(Text(shortened(name)), outcome, *(Text(cell) for cell in kept))
+        table.add_row(Text(shortened(names[one.key])), outcome, *(Text(cell) for cell in kept))
     return table
 
 

@@ -66,6 +66,11 @@ def shortened(text: str | None) -> str:
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
 
 
+def typed(name: str, app_id: str | None) -> str:
+    """Return the name of an application for a command; its id if the terminal shows the name otherwise than it is."""
+    return name if named(name) == name else app_id or name
+
+
 def named(text: str | None) -> str:
     """Return a name of an application or query on one line, cut so that a sentence stays readable."""
     line = shortened(text)

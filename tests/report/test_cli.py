@@ -75,7 +75,7 @@ def test_the_terminal_output_has_all_parts(capsys: pytest.CaptureFixture[str], s
     assert [re.sub(r".*, ", "", line) for line in slow[:12:2]] == [f"{n} s lost" for n in (22, 21, 12, 11, 2, 1)]
     overview = next(line for line in lines if line.startswith("nightly-report"))
     assert overview.split()[-3:] == ["15.00", "4.50", "1.50"]
-    assert "12 × (4 application, 4 job, 4 query), USER, USER_CODE, at /jobs/payments.py:16 in book;" in call.output
+    assert "4 × (4 application, 4 job, 4 query), USER, USER_CODE, at /jobs/payments.py:16 in book;" in call.output
 
 
 def test_sources_are_merged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -70,10 +70,50 @@ def test_queries_of_one_name_have_their_application(capsys: pytest.CaptureFixtur
     assert ["etl", "(staging)/book", "RUNNING"] in lines
 
 
+def test_each_sentence_and_note_has_the_application_of_queries_of_one_name() -> None:
+    story = stories.healthy_staging_beside_silent_production()
+    for app_id in ("app-prod", "app-staging"):
+        of_app = {"spark.app.id": app_id, "spark.app.name": "etl", "deployment.environment.name": app_id[4:]}
+        query = {"spark.streaming.query.name": "book", "spark.streaming.query.id": f"id-{app_id[4:]}"}
+        idle = {"spark.watermark.subject": "source", "spark.source.description": "Kafka[a]", "spark.status.new": "IDLE"}
+        since = {"spark.watermark.idle_since_millis": stories.NOW - 5 * MINUTE}
+        run = {"spark.streaming.query.run_id": f"run-{app_id[4:]}"}
+        story.add("WatermarkStatusChangeEvent", stories.NOW - MINUTE, {**of_app, **query, **run, **idle, **since})
+    report = report_of(story.events, now=stories.NOW)
+    (running,) = [note for note in report.notes if "still running" in note]
+    assert "'etl (prod)/book', 'etl (staging)/book'" in running
+    said = [finding.text for finding in report.findings if "idle since" in finding.text]
+    assert sorted(text.split(": ")[0] for text in said) == ["Query 'etl (prod)/book'", "Query 'etl (staging)/book'"]
+
+
 def test_a_card_names_what_can_be_typed() -> None:
     (problem,) = report_of(stories.hostile_names().events, now=stories.NOW).problems
     assert " app-hostile --incident hostile/failure" in problem.command
     assert len(problem.title) < 200
+
+
+def test_why_names_what_can_be_typed(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    path = stored(stories.hostile_names().events)
+    assert main(["why", str(path)]) == 0
+    commands = [line for line in capsys.readouterr().out.splitlines() if "spark-events report" in line]
+    assert [line.split("--app ")[1] for line in commands] == ["app-hostile", "app-hostile --html report.html"]
+
+
+def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it() -> None:
+    story = Story()
+    app = story.application("nightly", "app-1")
+    app.status("RUNNING", stories.NOW - HOUR)
+    app.status("ENDED", stories.NOW - MINUTE)
+    before = {"failure.preceding.location": "/jobs/payments.py:16 in book", "failure.location": None}
+    alarm = {"incident.role": "alarm", "incident.key": "nightly/failure"}
+    app.failure(stories.NOW - MINUTE, "application", **{**alarm, **before})
+    (problem,) = report_of(story.events, now=stories.NOW).problems
+    assert problem.location == "/jobs/payments.py:16 in book"
+
+
+def test_a_silent_application_with_one_query_has_its_last_commit() -> None:
+    (problem,) = report_of(stories.three_days_without_an_event().events, now=stories.NOW).problems
+    assert (problem.entity, problem.committed_batch) == ("application", 180)
 
 
 def test_each_question_is_answered_by_one_command(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

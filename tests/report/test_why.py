@@ -67,6 +67,24 @@ def test_the_card_says_why_and_what_changed(capsys: pytest.CaptureFixture[str], 
     assert len(output.splitlines()) <= 10
 
 
+def test_a_run_that_failed_alike_is_not_the_good_run(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """Each run of a crash loop commits a batch. The last good run is the one before the loop."""
+    story = Story()
+    for number in range(5):
+        app = story.application("shop", f"app-{number}")
+        at = START + number * 10 * MINUTE
+        app.status("RUNNING", at, **{"spark.tag.revision": "v1" if number == 0 else "v2"})
+        query = app.query("book", f"run-{number}")
+        query.status("RUNNING", at)
+        query.commit(at + MINUTE, 900)
+        app.failure(at + 5 * MINUTE, "application", "OSError: moved" if number == 0 else "ValueError: no currency")
+        app.status("FAILED", at + 5 * MINUTE)
+    path = str(stored(story.events))
+    _, output, _ = called(capsys, path)
+    assert "tag revision v1 → v2" in output
+    assert "since the good run app-0" in output
+
+
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
     path = str(stored(nightly().events))
     _, output, _ = called(capsys, path, "night*", "--incident", "nightly/failure", "--json")

@@ -67,6 +67,9 @@
   const subjects = () => [...data.applications, ...data.queries];
   const subject = (key) => subjects().find((one) => one.key === key);
   const matches = (...texts) => words.every((word) => texts.join("\n").toLowerCase().includes(word));
+  // Queries of one name are those of several applications.
+  const fullName = (one) => (subjects().some((other) => other !== one && other.kind === one.kind && other.name === one.name)
+    ? `${one.application}/${one.name}` : one.name);
   const texts = (one) => [one.name, one.application, one.id, one.outcome];
   const width = () => $("plots").clientWidth;
   const narrow = () => width() < NARROW;
@@ -476,7 +479,10 @@
         table(columns, found.slice(0, MORE).map((cells) => ({ cells })), (words.length ? found.length : total) - Math.min(found.length, MORE))));
     };
     const sum = (number) => subjects().reduce((total, one) => total + number(one), 0);
-    const each = (list, row) => subjects().flatMap((one) => list(one).map((item) => [clean(one.name), ...row(item, one)]));
+    const each = (list, row) => subjects().flatMap((one) => {
+      const items = list(one), name = items.length ? clean(fullName(one)) : "";
+      return items.map((item) => [name, ...row(item, one)]);
+    });
     add("Downtime", [["Name"], ["From", "fixed"], ["To", "fixed"], ["Duration", "number"], ["Cause", "wide"]], each((one) => one.downtimes, (down) =>
       [when(down.start), down.ongoing ? "still down" : when(down.end), span(down.end - down.start), down.cause]), sum((one) => one.downtime_count));
     add(data.sla_ms === null ? "Slow commits (severity WARN)" : "Commits over the SLA", [["Query"], ["Time", "fixed"], ["Batch", "number"], ["Duration", "number"], ["Rows", "number"]],

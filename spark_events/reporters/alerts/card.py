@@ -16,7 +16,7 @@ from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "title_of"]
+__all__ = ["UI", "Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -100,7 +100,8 @@ def failure_facts(event: Event) -> dict[str, object]:
 
 def _code(attributes: Mapping[str, Any]) -> str:
     """Return the line of code, with its text if Python printed it."""
-    location = str(attributes.get("failure.location") or attributes.get("spark.deadline.location") or "")
+    places = ("failure.location", "failure.preceding.location", "spark.deadline.location")
+    location = next((str(attributes[name]) for name in places if attributes.get(name)), "")
     source = on_one_line(str(attributes.get("failure.source_line", "")))
     return f"{location}: {cut(source, _SOURCE)}" if location and source else location
 
@@ -180,12 +181,12 @@ _LINKS = (
     ("spark.log.url", "Log"),
     ("spark.trace.url", "Trace"),
 )
-_UI = ("spark.ui.url", "Spark UI")
+UI = ("spark.ui.url", "Spark UI")
 
 
 def links_of(event: Event) -> dict[str, str]:
     """Return the URLs of an event's links, by link text; the Spark UI only while the application runs."""
-    kinds = _LINKS if _is_over(event) else (*_LINKS, _UI)
+    kinds = _LINKS if _is_over(event) else (*_LINKS, UI)
     found = {text: str(event.attributes.get(key, "")) for key, text in kinds}
     return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}
 

@@ -8,7 +8,7 @@ from typing import Any
 from spark_events.event import AttributeValue, Event, Severity
 from spark_events.event.text import rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.card import Card, card_of, tags_of
+from spark_events.reporters.alerts.card import UI, Card, card_of, tags_of
 from spark_events.reporters.alerts.incident import about
 from spark_events.reporters.alerts.store import Notice
 
@@ -53,7 +53,7 @@ def pagerduty(routing_key: str) -> AlertFormat:
 
 
 def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
-    """Return the attributes whose text neither the card nor the stack trace contains."""
+    """Return the attributes whose text neither the card nor the stack trace contains; the card decides on the UI."""
     seen = {card.title, *card.facts.values(), *card.links.values()}
     stack = str(event.attributes.get("exception.stacktrace", ""))
 
@@ -65,7 +65,7 @@ def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
     return {
         name: value
         for name, value in event.attributes.items()
-        if name == "exception.stacktrace" or not (isinstance(value, str) and is_repeated(value))
+        if name == "exception.stacktrace" or not (name == UI[0] or (isinstance(value, str) and is_repeated(value)))
     }
 
 

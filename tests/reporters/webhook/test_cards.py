@@ -14,10 +14,12 @@ from slack_sdk.models.blocks import Block
 from reporters.webhook.sending import KEY, NOW, Sending, alert, recovery
 from spark_events import Event, Severity
 from spark_events.reporters.alerts.alert_requests import AlertFormat
+from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
 from spark_events.reporters.alerts.card import title_of
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
+from spark_events.reporters.email.message import EMAIL
 
 CAUSE = "ValueError: payment 1003 has no currency"
 STACK = f"Traceback (most recent call last):\n  File a.py, line 3\n{CAUSE}"
@@ -111,8 +113,15 @@ def test_a_chat_says_what_to_do_next(useful: bool | None, said: str) -> None:
     assert buttons == ["Runbook", "History", "Spark UI"]
 
 
-def test_an_application_that_has_ended_has_no_link_to_its_ui() -> None:
-    (body,) = sent(SLACK, ended(failure()))
+def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it() -> None:
+    before = {"failure.preceding.location": "/jobs/payments.py:16 in book"}
+    (body,) = sent(SLACK, failure(failure__location=None, **before))
+    assert "/jobs/payments.py:16 in book" in json.dumps(body)
+
+
+@pytest.mark.parametrize("form", [SLACK, TEAMS, pagerduty("R"), ALERTMANAGER, EMAIL])
+def test_an_application_that_has_ended_has_no_link_to_its_ui(form: AlertFormat) -> None:
+    (body,) = sent(form, ended(failure()))
     assert "shop (app-7), ended" in json.dumps(body)
     assert "http://h1:4040" not in json.dumps(body)
 
