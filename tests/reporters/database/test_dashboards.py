@@ -81,10 +81,14 @@ def history(postgresql: PostgreSQL) -> History:
     other.status("RUNNING", end - 90 * MINUTE)
     query = other.query("limited", "limited-1")
     query.status("RUNNING", end - 89 * MINUTE)
+    # The query starts again with a new checkpoint, and is the same query.
+    again = other.query("limited", "limited-2", "another-checkpoint")
+    again.status("RUNNING", end - 79 * MINUTE)
     for number, severity in enumerate((Severity.INFO, Severity.WARN, Severity.WARN)):
         took = {"spark.batch.duration.trigger_execution_ms": 20_000 * (number + 1), "spark.batch.count": 1}
         about = {"spark.batch.id": number, "spark.batch.rows_input": 10, "spark.batch.limit_ms": 30_000, **took}
-        query.event("BatchCommitEvent", end - (80 - number) * MINUTE, severity, **about)
+        run = query if number < 2 else again
+        run.event("BatchCommitEvent", end - (80 - number) * MINUTE, severity, **about)
     full: dict[str, Any] = {"failure.class": "DISK_FULL", "failure.retry_useful": True}
     other.failure(end - 75 * MINUTE, "job", "IOException: No space left on device", **full)
     breaker = {"spark.status.old": "closed", "spark.status.new": "open", "spark.status.reason": "refused"}
@@ -168,8 +172,10 @@ def test_incidents_cover_the_failures_of_the_report(history: History) -> None:
 def test_commits_equal_the_report(history: History) -> None:
     """Commits, batches, rows, quantiles and violated limits of each query equal the report, in tables and in charts."""
     queries = {one["name"]: one for one in history.report["queries"]}
-    rows = {row["query"]: row for row in history.rows("Commits")}
+    found = history.rows("Commits")
+    rows = {row["query"]: row for row in found}
     assert rows.keys() == queries.keys()
+    assert len(found) == len(queries)
     names = {"commits": "events", "batches": "batches", "rows": "rows", "over_limit": "over_sla"}
     quantiles = {"p50": "p50_ms", "p95": "p95_ms", "p99": "p99_ms", "longest": "max_ms"}
     for name, row in rows.items():
@@ -178,7 +184,9 @@ def test_commits_equal_the_report(history: History) -> None:
         assert {key: row[key] for key in quantiles} == pytest.approx({k: commits[v] for k, v in quantiles.items()})
 
     def charted(title: str) -> dict[str, Any]:
-        return {row["metric"]: row["value"] for row in history.rows(title)}
+        points = history.rows(title)
+        assert len(points) == len(queries)
+        return {row["metric"]: row["value"] for row in points}
 
     assert charted("Median batch duration") == pytest.approx({n: q["commits"]["p50_ms"] for n, q in queries.items()})
     assert charted("p99 of batch durations") == pytest.approx({n: q["commits"]["p99_ms"] for n, q in queries.items()})

@@ -346,6 +346,13 @@ def test_failures_are_grouped_by_cause(database: Database) -> None:
     ]
 
 
+def test_a_cause_in_two_environments_concerns_two_applications(database: Database) -> None:
+    places = [{"deployment.environment.name": place} for place in ("prod", "staging", "prod")]
+    written(database, *(failure(100 + n, "OSError: full", app_name="shop", **one) for n, one in enumerate(places)))
+    rows = rows_of(database, "SELECT failures, applications FROM spark_events_failures_by_cause")
+    assert rows == [(3, 2)]
+
+
 def test_a_query_that_fails_three_times_and_commits_is_one_incident(database: Database) -> None:
     """An incident closes with the first commit of a later run, and the next failure is another incident."""
     about: dict[str, Any] = {"query": "q1", "query_name": "clicks", "app_name": "shop"}
