@@ -381,3 +381,11 @@ def test_every_panel_has_links(path: Path) -> None:
     for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
         urls = [link["url"] for link in panel["links"]]
         assert urls == ["${report}", "${history}", *(f"/d/{uid}" for uid in other)]
+
+
+def test_every_panel_that_names_work_names_its_environment() -> None:
+    """Panels of one number name nothing, and the key of an incident contains the environment."""
+    panels = json.loads((GRAFANA / "json" / "spark-events-postgresql.json").read_text(encoding="utf-8"))["panels"]
+    statements = {panel["title"]: panel["targets"][0]["rawSql"] for panel in panels if panel["type"] != "stat"}
+    unnamed = {title for title, statement in statements.items() if "environment" not in statement}
+    assert unnamed == {"Incidents"}
