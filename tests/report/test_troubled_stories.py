@@ -104,9 +104,9 @@ def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it(
     app = story.application("nightly", "app-1")
     app.status("RUNNING", stories.NOW - HOUR)
     app.status("ENDED", stories.NOW - MINUTE)
-    before = {"failure.preceding.location": "/jobs/payments.py:16 in book", "failure.location": None}
-    alarm = {"incident.role": "alarm", "incident.key": "nightly/failure"}
-    app.failure(stories.NOW - MINUTE, "application", **{**alarm, **before})
+    alarm: dict[str, Any] = {"incident.role": "alarm", "incident.key": "nightly/failure", "failure.location": None}
+    alarm["failure.preceding.location"] = "/jobs/payments.py:16 in book"
+    app.failure(stories.NOW - MINUTE, "application", **alarm)
     (problem,) = report_of(story.events, now=stories.NOW).problems
     assert problem.location == "/jobs/payments.py:16 in book"
 
