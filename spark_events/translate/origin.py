@@ -12,10 +12,10 @@ from spark_events.translate.call_sites import described, user_call_site
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.job_tags import job_tags
-from spark_events.translate.pipelines import FLOW
+from spark_events.translate.pipelines import FLOW, flow_of
 from spark_events.translate.queries import Queries, Run
 
-__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
+__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "of_flow", "origin_of"]
 
 #: Local properties that become attributes, and the names of these attributes.
 _CARRIED = (
@@ -102,6 +102,20 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
             attributes["spark.batch.id"] = batch
     execution_id = None if execution is None else _number(execution)
     return Origin(query is not None, run, execution_id, clause, attributes)
+
+
+def of_flow(origin: Origin, executions: Executions) -> Origin:
+    """Return the origin of a stage with the flow of a pipeline that its SQL execution runs, if it runs one.
+
+    The origin of a micro-batch has the flow of its query.
+    """
+    execution = executions.attributes(origin.execution_id)
+    flow = flow_of(execution)
+    if not flow or origin.is_streaming:
+        return origin
+    attributes = {**origin.attributes, **flow, "spark.job.description": execution["spark.sql.description"]}
+    attributes.pop("spark.job.call_site", None)
+    return msgspec.structs.replace(origin, clause=f" (flow '{flow[FLOW]}')", attributes=attributes)
 
 
 def note_batch(properties: Mapping[str, str], run: Run | None) -> None:

@@ -16,7 +16,7 @@ from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.origin import Origin, bracketed, in_brackets, origin_of
+from spark_events.translate.origin import Origin, bracketed, in_brackets, of_flow, origin_of
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stage_summaries import StageSummaries
@@ -133,7 +133,7 @@ class Stages:
             return
         for other in self._running.values():
             other.is_alone = False
-        origin = origin_of(record.properties, self._queries)
+        origin = of_flow(origin_of(record.properties, self._queries), self._executions)
         origin.attributes.update(self._executions.statement(record.properties.get("spark.jobGroup.id")))
         description = self._executions.description(origin.execution_id)
         attempt = _StageAttempt(record.name, origin, record.time, not self._running, description)

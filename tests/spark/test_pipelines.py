@@ -106,13 +106,13 @@ def test_a_failed_pipeline_stays_open(pipeline: tuple[str, Run]) -> None:
 
 
 def test_work_has_its_flow_and_data_set(runs: dict[str, Future[Run]]) -> None:
-    """Each job, write and query of a good pipeline names its flow and its data set."""
+    """Each job, stage, write and query of a good pipeline names its flow and its data set."""
     events = runs["good"].result().events()
     of_query = {_about(e) for e in events if "spark.streaming.query.name" in e["attributes"]}
     assert of_query == {(f"{_CATALOG}clicks_of_web", "clicks")}
     written = {_about(e) for e in events if e["name"] == "DataWrittenEvent"}
     assert written == {("orders", f"{_CATALOG}orders"), ("totals", f"{_CATALOG}totals")}
-    jobs = [e for e in events if "spark.job.id" in e["attributes"]]
+    jobs = [e for e in events if "spark.job.id" in e["attributes"] or "spark.stage.id" in e["attributes"]]
     assert jobs
     assert all(_about(e)[0] for e in jobs)
     assert any("(flow 'orders')" in e["body"] for e in jobs)

@@ -50,7 +50,7 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
     written = [about(event) for event in run.named("DataWrittenEvent")]
     assert truth["failed"]
     assert truth["inside"][0] > 0
-    targets = [(one["target"].rpartition("/")[2], one["mode"], one["rows"]) for one in written]
+    targets = [(one["target"].rpartition("/")[2], one["mode"], one.get("rows")) for one in written]
     assert targets == [
         ("plain", "create", 10),
         ("parts", "append", 10),
@@ -58,8 +58,10 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
         ("spark_catalog.default.orders", "append", 1),
         ("dir", "overwrite", 6),
         ("grouped", "create", 5),
+        ("totals", "create", None),
+        ("totals", "append", None),
     ]
-    assert [written[-1]["files"], written[-1]["bytes"]] == truth["grouped"]
+    assert [written[5]["files"], written[5]["bytes"]] == truth["grouped"]
     assert [[one["files"], one["bytes"]] for one in written[:2]] == [truth["plain"], truth["parts"]]
     assert written[1]["partitions"] == 3
     bodies = [event["body"] for event in run.named("DataWrittenEvent")]

@@ -50,14 +50,14 @@ def planned_nodes(plan: PlanNode | None, description: str, redaction: Redaction)
         if _WRITE.match(name):
             arguments = node.simple_string.removeprefix(name).strip() if node.simple_string.startswith(name) else ""
             if not arguments and name.startswith(_EXECUTE):
-                arguments = _arguments_of(name, description)
+                arguments = arguments_of(name, description)
             found.append(PlannedNode(limit.kept(name), "", limit.kept(arguments)))
         waiting.extend(node.children)
     text = redaction.text
     return [PlannedNode(*(part and text("plan", part) for part in (n.name, n.location, n.arguments))) for n in found]
 
 
-def _arguments_of(name: str, description: str) -> str:
+def arguments_of(name: str, description: str) -> str:
     """Return the arguments of a command that is executed at once, which the description prints as a node of its own."""
     command = description.find(f") {name.removeprefix(_EXECUTE)}\n")
     start = -1 if command < 0 else description.find(_ARGUMENTS, command)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TypeVar
 
 from spark_events.records.event_log.logged_failures import beginning
+from spark_events.records.event_log.logged_plans import arguments_of
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import (
     AccumulatorUpdatesLine,
@@ -31,6 +32,9 @@ _MICRO_BATCH = re.compile(
     r"id = ([0-9a-f-]{36})(?:<br/>)?\s+runId = ([0-9a-f-]{36})(?:<br/>)?\s+batch = (\d+)?", re.ASCII
 )
 _COMMAND = "Execute "
+#: Commands of connectors of the older interface, which report no metrics of their own.
+_CONNECTOR = re.compile(r"Execute (?:Save|Insert)IntoDataSourceCommand", re.ASCII)
+_IGNORE = ", Ignore"
 _V2 = re.compile(
     r"AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta"
     r"|(?:Atomic)?(?:Create|Replace)\w*AsSelect",
@@ -41,18 +45,36 @@ _Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(slots=True)
+class _Batch:
+    described: re.Match[str]
+    #: The newest execution with a record.
+    last_write: int = -1
+
+
+@dataclasses.dataclass(slots=True)
 class _Write:
     root: int
     started: int
     node: PlanNode | None
-    batch: re.Match[str] | None
+    batch: _Batch | None
+    #: The arguments of a connector's command; empty for other nodes.
+    arguments: str = ""
     metrics: list[PlanMetric] = dataclasses.field(default_factory=list)
     values: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
+    def is_connector(self) -> bool:
+        return self.node is not None and _CONNECTOR.match(self.node.node_name) is not None
+
+    @property
     def is_done(self) -> bool:
         is_v2 = self.node is not None and _V2.match(self.node.node_name) is not None
-        return is_v2 or bool(self.values)
+        is_known = bool(self.arguments) and not self.arguments.endswith(_IGNORE)
+        return is_v2 or is_known or bool(self.values)
+
+    @property
+    def text(self) -> str:
+        return "" if self.node is None else f"{self.node.simple_string} {self.arguments}".strip()
 
 
 class WriteLines:
@@ -67,16 +89,18 @@ class WriteLines:
         self._running: OrderedDict[int, _Write] = OrderedDict()
         # Nested executions that have succeeded, by the outermost execution and by id, the order of their starts.
         self._nested: OrderedDict[int, dict[int, _Write]] = OrderedDict()
-        self._batches: OrderedDict[int, re.Match[str]] = OrderedDict()
+        self._batches: OrderedDict[int, _Batch] = OrderedDict()
 
     def started(self, line: SqlExecutionStartLine) -> None:
         """Note the start of an execution."""
         identity = line.execution_id
         root = identity if line.root_execution_id is None else line.root_execution_id
         if identity == root and (described := _MICRO_BATCH.search(line.description)):
-            _put(self._batches, identity, described)
+            _put(self._batches, identity, _Batch(described))
         node = _write_of(line.spark_plan_info)
-        write = _Write(root, line.time, node, self._batches.get(root), node.metrics if node else [])
+        write = _Write(root, line.time, node, self._batches.get(root), metrics=node.metrics if node else [])
+        if node is not None and write.is_connector:
+            write.arguments = arguments_of(node.node_name, line.physical_plan_description)
         _put(self._running, identity, write)
 
     def planned(self, line: AdaptiveUpdateLine) -> None:
@@ -102,6 +126,10 @@ class WriteLines:
             return None
         if write.batch is not None:
             is_done = not line.error_message and write.node is not None and write.is_done
+            # A connector such as Delta Lake writes in a nested execution, which has its own record.
+            is_done = is_done and not (write.is_connector and write.batch.last_write > identity)
+            if is_done:
+                write.batch.last_write = max(write.batch.last_write, identity)
             return self._record(line, write, [(identity, write)], write.values) if is_done else None
         parts = self._nested.get(write.root, {})
         if not line.error_message and write.node is not None and len(parts) < _MOST_PARTS:
@@ -111,7 +139,9 @@ class WriteLines:
             return None
         self._nested.pop(identity, None)
         ordered = sorted(parts.items())
-        done = next((part for _, part in ordered if part.is_done), None)
+        finished = [part for _, part in ordered if part.is_done]
+        # The first execution with metrics; otherwise the first that has written.
+        done = next((part for part in finished if part.values), finished[0] if finished else None)
         if line.error_message or done is None:
             return None
         return self._record(line, write, ordered, done.values)
@@ -119,8 +149,8 @@ class WriteLines:
     def _record(
         self, line: SqlExecutionEndLine, write: _Write, parts: list[tuple[int, _Write]], metrics: dict[str, int]
     ) -> DataWritten:
-        nodes = {number: "" if part.node is None else part.node.simple_string for number, part in parts}
-        query_id, run_id, batch = (None, None, None) if write.batch is None else write.batch.groups()
+        nodes = {number: part.text for number, part in parts}
+        query_id, run_id, batch = (None, None, None) if write.batch is None else write.batch.described.groups()
         return DataWritten(
             execution_id=line.execution_id,
             started=write.started,

@@ -39,6 +39,11 @@ spark.table("orders").groupBy("id").count().collect()
 # Adaptive execution plans this write again after the shuffle.
 spark.table("orders").groupBy("id").count().write.parquet(path("grouped"))
 truth["grouped"] = files(path("grouped"))
+# A connector without metrics
+for mode in ("errorifexists", "append", "ignore"):
+    database = {"url": f"jdbc:derby:{path('derby')};create=true", "dbtable": "totals"}
+    driver = "org.apache.derby.jdbc.EmbeddedDriver"
+    spark.range(3).write.mode(mode).format("jdbc").options(**database, driver=driver).save()
 spark.sql("cache table kept as select * from orders")
 truth["failed"] = fails()
 

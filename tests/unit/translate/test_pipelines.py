@@ -121,13 +121,21 @@ def test_a_batch_flow_is_found_by_the_table_that_it_writes() -> None:
     job = {"kind": "job_start", "job_id": 4, "time": START, "properties": {"spark.sql.execution.id": "8"}}
     written = {"kind": "data_written", "execution_id": 7, "time": START, "started": START, "nodes": {"8": "Execute X"}}
     nested = {**start, "execution_id": 8, "root_id": 7, "plan": plan}
-    found = events(*STARTED, {**start, "execution_id": 7, "root_id": 7}, nested, job, written)
+    stage = {"stage_id": 5, "attempt": 0, "tasks": 1, "time": START}
+    lost = {**stage, "name": "save", "failed": 1, "failure_reason": "lost", "task_failure": "lost"}
+    stages = [
+        {"kind": "stage_submitted", **stage, "name": "save", "properties": job["properties"]},
+        {"kind": "stage_tasks", **stage, "status": "ALL_FINISHED", "running": 0, "finished": 1, "failed": 0},
+        {"kind": "stage_completed", **lost},
+    ]
+    found = events(*STARTED, {**start, "execution_id": 7, "root_id": 7}, nested, job, *stages, written)
     (started,) = [e for e in found if e.class_scope == "spark.job"]
     assert started.body == "pyspark-shell: job 4 (flow 'orders') started"
-    of_flow = [
-        e.attributes.get("spark.pipeline.flow") for e in found if e.class_scope.startswith(("spark.job", "spark.sql"))
-    ]
-    assert of_flow == ["orders", "orders"]
+    scopes = ("spark.job", "spark.stage", "spark.sql.execution")
+    of_flow = {e.name: e.attributes.get("spark.pipeline.flow") for e in found if e.class_scope in scopes}
+    names = ("JobStatusChangeEvent", "AllSubtasksStatusChangeEvent", "JobFailureEvent", "DataWrittenEvent")
+    assert of_flow == dict.fromkeys(names, "orders")
+    assert any("stage 5 [save] failed (flow 'orders'): lost" in e.body for e in found)
 
 
 def test_unresolved_flows_are_named() -> None:

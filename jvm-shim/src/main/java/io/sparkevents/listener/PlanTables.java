@@ -72,7 +72,7 @@ final class PlanTables {
   }
 
   /** Returns the arguments of a command that is executed at once, which the description prints as a node of its own. */
-  private static String argumentsOf(String name, String description) {
+  static String argumentsOf(String name, String description) {
     int command = description.indexOf(") " + name.substring(EXECUTE.length()) + "\n");
     int start = command < 0 ? -1 : description.indexOf(ARGUMENTS, command);
     int gap = command < 0 ? -1 : description.indexOf("\n\n", command);

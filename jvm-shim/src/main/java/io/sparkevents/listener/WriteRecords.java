@@ -23,8 +23,9 @@ import scala.collection.Iterator;
  * Creates the records of successful writes of SQL executions; those of micro-batches on request.
  *
  * <p>The write is the first node of the physical plan. A command of a file source has written if Spark reports its
- * metrics: the number of files, rows and bytes. A command of the newer interface (DataSource V2) has written if it
- * succeeds. Outside micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch}
+ * metrics: the number of files, rows and bytes. A command of the newer interface (DataSource V2), or of a connector
+ * without metrics, such as JDBC, has written if it succeeds; with the mode {@code ignore}, that is unknown. Outside
+ * micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch}
  * inside the execution of its micro-batch. A replay has the same rules ({@code event_log/logged_writes.py}). Used by the listener
  * thread only.
  */
@@ -40,6 +41,9 @@ final class WriteRecords {
   private static final Pattern MICRO_BATCH =
       Pattern.compile("id = ([0-9a-f-]{36})(?:<br/>)?\\s+runId = ([0-9a-f-]{36})(?:<br/>)?\\s+batch = (\\d+)?");
   private static final Pattern COMMAND = Pattern.compile("Execute ");
+  /** Commands of connectors of the older interface, which report no metrics of their own. */
+  private static final Pattern CONNECTOR = Pattern.compile("Execute (?:Save|Insert)IntoDataSourceCommand");
+  private static final String IGNORE = ", Ignore";
   private static final Pattern V2 =
       Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
   private static final String NO_WRITE = "NoopWrite";
@@ -49,6 +53,8 @@ final class WriteRecords {
     final String run;
     /** Null for the batch that Spark initializes. */
     final Long number;
+    /** The newest execution with a record. */
+    long lastWrite = -1;
 
     Batch(Matcher description) {
       query = description.group(1);
@@ -61,23 +67,29 @@ final class WriteRecords {
     final long root;
     final long started;
     final String node;
-    final boolean isV2;
+    /** Whether success means that data was written. */
+    final boolean writesIfSuccessful;
+    final boolean isConnector;
     /** The micro-batch; null outside micro-batches. */
     final Batch batch;
     final Map<Long, String> names;
     final Map<String, Long> values = new LinkedHashMap<>();
 
-    Write(long root, long started, SparkPlanInfo node, boolean isV2, Batch batch) {
+    Write(long root, long started, SparkPlanInfo node, String description, Batch batch) {
       this.batch = batch;
       this.root = root;
       this.started = started;
-      this.node = node == null ? "" : Text.beginning(node.simpleString());
-      this.isV2 = isV2;
+      String name = node == null ? "" : node.nodeName();
+      isConnector = CONNECTOR.matcher(name).lookingAt();
+      String arguments = isConnector ? PlanTables.argumentsOf(name, description) : "";
+      this.node = node == null ? "" : Text.beginning((node.simpleString() + " " + arguments).trim());
+      boolean isKnown = isConnector && !arguments.isEmpty() && !arguments.endsWith(IGNORE);
+      writesIfSuccessful = isKnown || V2.matcher(name).lookingAt();
       names = node == null ? new LinkedHashMap<>() : PlanTree.metrics(node);
     }
 
     boolean isDone() {
-      return isV2 || !values.isEmpty();
+      return writesIfSuccessful || !values.isEmpty();
     }
   }
 
@@ -120,8 +132,7 @@ final class WriteRecords {
     Batch batch = batches.get(root);
     if (batch == null || reportsStreams) {
       SparkPlanInfo node = writeOf(event.sparkPlanInfo());
-      boolean isV2 = node != null && V2.matcher(node.nodeName()).lookingAt();
-      running.put(id, new Write(root, event.time(), node, isV2, batch));
+      running.put(id, new Write(root, event.time(), node, event.physicalPlanDescription(), batch));
     }
   }
 
@@ -175,6 +186,9 @@ final class WriteRecords {
     }
     if (write.batch != null) {
       boolean isDone = !hasFailed && !write.node.isEmpty() && write.isDone();
+      // A connector such as Delta Lake writes in a nested execution, which has its own record.
+      isDone &= !(write.isConnector && write.batch.lastWrite > id);
+      write.batch.lastWrite = isDone ? Math.max(write.batch.lastWrite, id) : write.batch.lastWrite;
       return isDone ? record(id, event.time(), write, Collections.singletonMap(id, write), write.values) : null;
     }
     TreeMap<Long, Write> parts = nested.computeIfAbsent(write.root, first -> new TreeMap<>());
@@ -187,7 +201,9 @@ final class WriteRecords {
     nested.remove(id);
     Write done = null;
     for (Write part : parts.values()) {
-      done = done == null && part.isDone() ? part : done;
+      // The first execution with metrics; otherwise the first that has written.
+      boolean isBetter = done == null || (done.values.isEmpty() && !part.values.isEmpty());
+      done = part.isDone() && isBetter ? part : done;
     }
     return hasFailed || done == null ? null : record(id, event.time(), write, parts, done.values);
   }
