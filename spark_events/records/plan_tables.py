@@ -17,6 +17,8 @@ _LOCATION = re.compile(r"\w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
 _CACHED = "In-memory table "
 #: Patterns that find the target in a command's arguments; the most reliable pattern comes first.
 _TARGETS = (
+    # A table that a connector's catalog creates
+    re.compile(r"^[\w.$]*Catalog@[0-9a-f]+, ([^,\s]+),"),
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
     re.compile(r"\bpath=([^,\]\s]+)"),

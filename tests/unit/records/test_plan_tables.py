@@ -37,6 +37,7 @@ def write(name: str, arguments: str) -> PlannedNode:
             ["file:/data/x"],
         ),
         ([write(INSERT, "file:/data/out, false, Parquet, Append, [id]")], [], ["file:/data/out"]),
+        ([write("AtomicCreateTableAsSelect", "a.b.DeltaCatalog@7d68, shop.t, Range (0, 4)")], [], ["shop.t"]),
         (
             [write(INSERT, "file:/w/t, false, Append, `spark_catalog`.`default`.`t`")],
             [],
