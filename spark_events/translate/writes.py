@@ -41,6 +41,8 @@ _MODES = (
     (re.compile(r"^(?:Atomic)?(?:Create)?(?:Or)?ReplaceTableAsSelect"), "replace"),
     (re.compile(r"^(?:ReplaceData|WriteDelta|Execute (?:MergeInto|Delete|Update)Command)"), "merge"),
 )
+#: Insertion into an existing table, which Spark 4 runs inside a command that otherwise creates the table.
+_INSERTS = re.compile(r"^Execute Insert.*, Append\b", re.DOTALL)
 _NAME = re.compile(r"Execute \w+|\w+")
 
 
@@ -62,12 +64,13 @@ class Writes:
 
     def written(self, record: DataWritten) -> Iterator[Draft]:
         """Report a write; one of a micro-batch, whose commit is reported, only if the settings ask for it."""
-        known = {**self._executions.attributes(record.execution_id), **self._batch(record)}
+        known = self._executions.attributes(record.execution_id)
+        known = {**known, **self._batch(record, known.get("spark.streaming.query.id"))}
         if not (self._streams if "spark.streaming.query.id" in known else self._enabled):
             return
         target = self._target(record)
         modes = (mode for node in record.nodes.values() for pattern, mode in _MODES if pattern.search(node))
-        mode = next(modes, None)
+        mode = "append" if any(map(_INSERTS.search, record.nodes.values())) else next(modes, None)
         numbers = {_METRICS[name]: value for name, value in record.metrics.items() if name in _METRICS}
         others = {name: value for name, value in record.metrics.items() if name not in _METRICS}
         millis = max(0, record.time - record.started)
@@ -82,15 +85,19 @@ class Writes:
         }
         body = f"SQL execution {record.execution_id} wrote {_amount(numbers)} to {target or 'an unknown target'}"
         body += f" in {lasting(millis)}{f' ({mode})' if mode else ''}"
-        if record.batch_id is not None:
-            body += f", for batch {record.batch_id}"
+        if "spark.batch.id" in known:
+            body += f", for batch {known['spark.batch.id']}"
         key = ("sql", record.execution_id)
         yield Draft("DataWrittenEvent", "spark.sql.execution", key, body, Severity.INFO, record.time, present(details))
 
-    def _batch(self, record: DataWritten) -> dict[str, AttributeValue]:
-        """Return the query and the number of the micro-batch; empty outside micro-batches."""
+    def _batch(self, record: DataWritten, query: object) -> dict[str, AttributeValue]:
+        """Return the query and the number of the micro-batch; empty outside micro-batches.
+
+        With Spark Connect, only the session of the execution belongs to the query.
+        """
         if record.query_id is None:
-            return {}
+            served = None if query is None else self._queries.of_query(str(query))
+            return present({"spark.batch.id": None if served is None else served.batch_under_way})
         run = self._queries.of_query(record.query_id)
         ids = {"spark.streaming.query.id": record.query_id, "spark.streaming.query.run_id": record.run_id}
         scope = run.scope_variables if run is not None and run.run_id == record.run_id else ids

@@ -1,0 +1,50 @@
+"""Tests of the events of successful writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, application_start, decoded, query_started
+
+from spark_events import Event
+from spark_events.translate.translation_config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+TABLE = "`spark_catalog`.`default`.`orders`"
+CREATES = "Execute CreateDataSourceTableAsSelectCommand"
+INSERTS = "Execute InsertIntoHadoopFsRelationCommand /a, Parquet"
+SESSION, OPERATION = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb", "017d1ebc-5fb8-4545-b00e-2d6ac82a7004"
+IN_QUERY = f"spark-session-{OPERATION}"
+
+
+def written(nodes: dict[str, str], *records: dict[str, Any]) -> list[Event]:
+    write = {"kind": "data_written", "execution_id": 7, "time": START, "started": START, "nodes": nodes, "metrics": {}}
+    translator = Translator(TranslateConfig(streams_written=True))
+    found = [e for one in (application_start(), *records, write) for e in translator.translate(decoded(one))]
+    return [event for event in found if event.name == "DataWrittenEvent"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mode"),
+    [
+        ({"7": CREATES, "8": f"{INSERTS}, Overwrite, [id]"}, "create"),
+        ({"7": CREATES, "8": f"{INSERTS}, Append, {TABLE}"}, "append"),
+        ({"7": "AtomicCreateTableAsSelect a.Catalog@1, b.c, x", "8": "AppendData x"}, "create"),
+    ],
+)
+def test_a_command_that_creates_a_table_may_append(nodes: dict[str, str], mode: str) -> None:
+    """``saveAsTable`` in the mode ``append`` is the same command, whether the table exists or not."""
+    (event,) = written(nodes)
+    assert event.attributes["spark.write.mode"] == mode
+
+
+def test_a_write_in_the_session_of_a_query_belongs_to_its_batch() -> None:
+    """Spark Connect runs ``foreachBatch`` in a session of the query, and its executions do not name the batch."""
+    batch = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "3", "spark.job.tags": IN_QUERY}
+    tags = f"SparkConnect_OperationTag_User_ada_Session_{SESSION}_Operation_{OPERATION},{IN_QUERY}"
+    start = {"kind": "sql_execution_start", "execution_id": 7, "time": START, "tags": tags}
+    records = [query_started("r1", "q1", name="clicks"), {"kind": "batch_started", "properties": batch}, start]
+    (event,) = written({"7": f"{INSERTS}, Append, {TABLE}"}, *records)
+    assert (event.attributes["spark.streaming.query.name"], event.attributes["spark.batch.id"]) == ("clicks", 3)
+    assert event.body.endswith("(append), for batch 3")
