@@ -57,6 +57,8 @@ def _data(problem: ProblemCard) -> Iterator[str]:
         yield f"batch {problem.failed_batch} failed"
     if problem.data_file is not None:
         yield f"file {shortened(problem.data_file)}"
+    if (record := problem.data_record) is not None:
+        yield f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
     if problem.data_partition is not None:
         yield f"partition {problem.data_partition} of the stage"
 

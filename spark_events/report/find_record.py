@@ -75,6 +75,46 @@ for record in records.toLocalIterator():
         break
 spark.stop()
 ''')
+_RECORD = string.Template('''"""Read the one record that the failure names.
+
+Run: KAFKA=broker:9092 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION find.py
+"""
+
+import json
+import os
+
+from pyspark.sql import SparkSession
+
+TOPIC = $topic
+PARTITION = $partition
+OFFSET = $offset
+
+
+def process(value):
+    """Do with the value (bytes) what your job does; replace the body."""
+    json.loads(value)
+
+
+spark = SparkSession.builder.master("local[1]").appName("find-record").getOrCreate()
+place = f"{TOPIC}, partition {PARTITION}, offset {OFFSET}"
+try:
+    found = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["KAFKA"])
+        .option("assign", json.dumps({TOPIC: [PARTITION]}))
+        .option("startingOffsets", json.dumps({TOPIC: {PARTITION: OFFSET}}))
+        .option("endingOffsets", json.dumps({TOPIC: {PARTITION: OFFSET + 1}}))
+        .load()
+        .select("value")
+        .collect()
+    )
+    for record in found:
+        process(record.value)
+    print(f"{place}: {'no error' if found else 'no record'}")
+except Exception as error:
+    print(f"{place}: {type(error).__name__}")
+spark.stop()
+''')
 _BY_LINE = ("json", "csv")
 _FORMATS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 
@@ -85,6 +125,8 @@ def program_of(problem: ProblemCard) -> str | None:
         form = _format_of(problem.data_file)
         template = _LINES if form in _BY_LINE else _FILE
         return template.substitute(file=repr(problem.data_file), format=form if form in _BY_LINE else repr(form))
+    if (record := problem.data_record) is not None:
+        return _RECORD.substitute(topic=repr(record.topic), partition=record.partition, offset=record.offset)
     offsets = _kafka_offsets(problem.committed_offsets)
     if not offsets:
         return None

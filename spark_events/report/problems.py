@@ -16,7 +16,7 @@ from typing import Any
 from spark_events.event.text import on_one_line, visible
 from spark_events.report.cards import card
 from spark_events.report.numbers import QUERY
-from spark_events.report.report_model import Link, ProblemCard, StaleSource
+from spark_events.report.report_model import KafkaRecord, Link, ProblemCard, StaleSource
 from spark_events.report.runs import FAILURE
 from spark_events.report.table import EventTable
 from spark_events.report.wording import counted, named, span, typed, when
@@ -159,6 +159,7 @@ def _problem(
         committed_offsets=_text(about, "spark.streaming.query.committed_offsets"),
         failed_batch=batch if isinstance(batch, int) and batch != committed[0] else None,
         data_file=_text(about, "failure.data.file") if failed else None,
+        data_record=_record(about) if failed else None,
         data_partition=partition if failed and isinstance(partition, int) else None,
         application_ended=has_ended,
         environment=environment,
@@ -171,6 +172,14 @@ def _problem(
         text="",
     )
     return dataclasses.replace(problem, text=card(problem))
+
+
+def _record(about: dict[str, Any]) -> KafkaRecord | None:
+    topic = _text(about, "failure.data.topic")
+    partition, offset = about.get("failure.data.topic_partition"), about.get("failure.data.offset")
+    if topic is None or not isinstance(partition, int) or not isinstance(offset, int):
+        return None
+    return KafkaRecord(topic, partition, offset)
 
 
 def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> str:

@@ -46,6 +46,15 @@ class Link:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """Place of one record of Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProblemCard:
     """What is wrong now, as a card.
 
@@ -65,6 +74,7 @@ class ProblemCard:
         committed_batch: last committed batch of the query.
         failed_batch: the batch that failed.
         data_file: the file that could not be read.
+        data_record: the record of Kafka that the failure names.
         data_partition: the partition of the failed task.
         command: command that shows more.
         text: the card as text.
@@ -98,6 +108,7 @@ class ProblemCard:
     committed_offsets: str | None
     failed_batch: int | None
     data_file: str | None
+    data_record: KafkaRecord | None
     data_partition: int | None
     application_ended: bool
     environment: str | None

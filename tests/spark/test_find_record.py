@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report.stories import START, Story
 from reporters.peers.kafka import Kafka
 from spark.harness import Lab
 from spark.kafka_topics import broker_with, kafka_jars
 
 from spark_events.cli import main
+from spark_events.event import encode_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
@@ -70,3 +72,26 @@ def test_the_bad_record_of_a_topic_is_found(lab: Lab, capsys: pytest.CaptureFixt
     output, card = found(lab, capsys, "kafka", broker.servers, jars, KAFKA=broker.servers)
     assert (card["committed_batch"], card["failed_batch"]) == (1, 2)
     assert output.splitlines() == ["orders, partition 0, offset 217: JSONDecodeError"]
+
+
+def test_the_record_that_a_failure_names_is_the_only_one_read(
+    lab: Lab, capsys: pytest.CaptureFixture[str], broker: Kafka, tmp_path: Path
+) -> None:
+    """The program tells a record that fails from one that does not, and from one that is not there."""
+    outputs = {216: "no error", 217: "JSONDecodeError", 900: ""}
+    for offset, expected in outputs.items():
+        run = Story().application("etl", "app-1")
+        run.status("RUNNING", START)
+        named = {"topic": "orders", "topic_partition": 0, "offset": offset}
+        about: dict[str, Any] = {f"failure.data.{name}": value for name, value in named.items()}
+        run.failure(START + 1, "application", **{"incident.role": "alarm"}, **about)
+        run.status("FAILED", START + 2)
+        events, program = tmp_path / "events.jsonl", tmp_path / "find.py"
+        events.write_bytes(encode_lines(run.story.events))
+        assert main(["why", str(events), "--program"]) == 0
+        program.write_text(capsys.readouterr().out, encoding="utf-8")
+        defaults = {"spark.jars": kafka_jars()}
+        done = lab.run("", str(program), defaults=defaults, env={"KAFKA": broker.servers})
+        assert done.process.returncode == 0, done.tail()
+        assert f"orders, partition 0, offset {offset}: {expected}" in done.output
+        assert "s3cr3t" not in done.output
