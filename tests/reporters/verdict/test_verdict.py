@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from spark_events import Event
 from spark_events.config import Settings
 from spark_events.dispatch.pipeline_plan import VERDICT_VARIABLE, read
 from spark_events.reporters.verdict.verdict_reporters import (
+    TERMINATION_LOG,
     TerminationMessageConfig,
     TerminationMessageReporter,
     VerdictConfig,
@@ -110,3 +112,26 @@ def test_a_setting_or_a_variable_adds_the_verdict(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert set(read(Settings.of(settings)).reporters) - {"log"} == added
+
+
+@pytest.mark.parametrize(
+    ("host", "exists", "settings", "is_added"),
+    [
+        ("10.0.0.1", True, {}, True),
+        ("10.0.0.1", True, {"events.termination-message.enabled": "false"}, False),
+        ("10.0.0.1", True, {"events.reporter.mine.type": "termination-message"}, False),
+        ("10.0.0.1", False, {}, False),
+        ("", True, {}, False),
+    ],
+)
+def test_the_message_is_on_by_default_in_kubernetes(
+    host: str, exists: bool, settings: dict[str, str], is_added: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container of Docker has no such file, and a machine with the file need not be Kubernetes."""
+    exists_elsewhere = os.path.exists
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setattr("os.path.exists", lambda path: exists if path == TERMINATION_LOG else exists_elsewhere(path))
+    found = read(Settings.of(settings)).reporters.get("termination-message")
+    assert (found is not None) == is_added
+    if found is not None:
+        assert found.config == TerminationMessageConfig(TERMINATION_LOG)

@@ -82,7 +82,12 @@ echo '{json.dumps({**FAILED, "retry_useful": True})}' > "$SPARK_EVENTS_VERDICT"
 exit 1
 """
     )
-    assert run(["sh", str(script)], RetryRule(1, 1.0), None, lambda _: None) == 0
+    kept, pauses = tmp_path / "kept.json", list[float]()
+    assert run(["sh", str(script)], RetryRule(3, 7.0), kept, pauses.append) == 0
+    assert pauses == [7.0]
+    verdict = json.loads(kept.read_text())
+    assert (verdict["outcome"], verdict["exit_code"]) == ("FINISHED", 0)
+    assert verdict.keys().isdisjoint({"class", "cause", "retry_useful"})
 
 
 @pytest.mark.parametrize(
@@ -108,9 +113,16 @@ def test_without_a_verdict_the_exit_code_is_the_evidence(
     assert "not rerun: unknown whether a rerun helps" in capsys.readouterr().err
 
 
-def test_a_program_that_cannot_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--", "no-such-program-7"]) == 127
-    assert "cannot run no-such-program-7: No such file" in capsys.readouterr().err
+def test_a_program_that_cannot_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit codes are those of a shell, and nothing is rerun."""
+    closed = tmp_path / "no-program"
+    closed.touch()
+    for program, code, reason in (("no-such-program-7", 127, "No such file"), (closed, 126, "Permission denied")):
+        assert main(["run", "--retry", "transient=3", "--", str(program)]) == code
+        shown = capsys.readouterr().err
+        assert f"cannot run {program}: {reason}" in shown
+        assert f"FAILED (exit code {code}): the program could not be started" in shown
+        assert "not rerun: unknown whether a rerun helps" in shown
 
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "ENDED"])
