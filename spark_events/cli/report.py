@@ -26,7 +26,7 @@ from spark_events.report.fleet import FleetOptions, FleetReport, fleet_of, is_pa
 from spark_events.report.fleet_tables import fleet_page, print_fleet
 from spark_events.report.page import page_of
 from spark_events.report.report_model import EventReport
-from spark_events.report.sources import Reading
+from spark_events.report.sources import Reading, source_to_type
 from spark_events.report.table import EventTable
 from spark_events.report.terminal import print_report
 from spark_events.translate.replays import cores
@@ -200,7 +200,7 @@ def _options(chosen: argparse.Namespace, now: int) -> ReportOptions:
     if since is not None and since > (now if until is None else until):
         raise UsageError(f"--since: given {chosen.since}, which is after the end of the period; choose an earlier time")
     sla_ms = None if chosen.sla is None else round(chosen.sla * 1000)
-    return ReportOptions(since, until, chosen.app, chosen.query, sla_ms, quoted_source(chosen.sources[0]))
+    return ReportOptions(since, until, chosen.app, chosen.query, sla_ms, source_to_type(chosen.sources[0]))
 
 
 def _now() -> int:

@@ -16,12 +16,11 @@ from spark_events.config.defaults import read_settings
 from spark_events.config.quoting import quoted_source
 from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
-from spark_events.records.event_log.log_paths import is_log_url
 from spark_events.report.build import ReportOptions, build
 from spark_events.report.changes import comparison, text_of
 from spark_events.report.find_record import program_of
 from spark_events.report.report_model import EventReport, ProblemCard
-from spark_events.report.sources import Reading
+from spark_events.report.sources import Reading, source_to_type
 from spark_events.report.table import EventTable, without_environment
 from spark_events.report.wording import counted, typed
 from spark_events.translate.replays import cores
@@ -73,7 +72,8 @@ def _run(chosen: argparse.Namespace) -> int:
         reading.read(chosen.source)
         if not table.count():
             raise SparkEventsError(f"{quoted_source(chosen.source)}: no event")
-        report = build(table, ReportOptions(), now, reading.summaries, reading.notes)
+        source = source_to_type(chosen.source)
+        report = build(table, ReportOptions(source=source), now, reading.summaries, reading.notes)
         problem = _chosen(report, chosen.app, chosen.incident)
         if problem is None:
             show(
@@ -97,8 +97,7 @@ def _run(chosen: argparse.Namespace) -> int:
     card, _, _ = problem.text.rpartition("\n  next:")
     show(card)
     show(f"  changed: {text_of(changed)}")
-    named = "SOURCE" if "@" in chosen.source and not is_log_url(chosen.source) else chosen.source
-    source, application = shlex.quote(named), shlex.quote(typed(problem.application, problem.app_id))
+    source, application = shlex.quote(source), shlex.quote(typed(problem.application, problem.app_id))
     show(f"  next:    spark-events report {source} --app {application}")
     if not source.partition("://")[1]:
         show(f"           spark-events report {source} --app {application} --html report.html")

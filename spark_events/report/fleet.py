@@ -16,7 +16,7 @@ from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
 from spark_events.records.event_log.log_paths import LogPath, place_of
 from spark_events.report.columnar import narrowed, own_column, parquet_files
-from spark_events.report.sources import database_rows, is_database
+from spark_events.report.sources import database_rows, is_database, source_to_type
 from spark_events.report.table import EventTable, column_of, named
 from spark_events.sql import definitions
 from spark_events.sql.dialects import in_database, in_duckdb
@@ -147,7 +147,7 @@ def fleet_of(source: str, options: FleetOptions, load: Callable[[EventTable], No
     """
     applications, failures = _queried(source, options.until, load)
     _name_environments(applications, failures)
-    command = f"spark-events report {shlex.quote(quoted_source(source))} --app "
+    command = f"spark-events report {shlex.quote(source_to_type(source))} --app "
     chosen = [
         msgspec.convert({**row, "command": command + shlex.quote(row["name"])}, FleetApplication, strict=False)
         for row in applications

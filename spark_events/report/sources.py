@@ -44,6 +44,20 @@ _RECORD = "spark-events-watch.jsonl"
 _STEP = 0.01
 
 
+def source_to_type(source: str) -> str:
+    """Return a source as commands name it: complete, so that they work, unless it may contain a secret.
+
+    The URL of event logs that could be read contains none.
+
+    >>> source_to_type("s3://bucket/spark-logs"), source_to_type("sqlite:///events.db")
+    ('s3://bucket/spark-logs', 'sqlite:///events.db')
+    >>> source_to_type("postgresql://ada:s3cret@db/events"), source_to_type("postgresql://db/events?password=s3cret")
+    ('postgresql://db/…', 'postgresql://db/…')
+    """
+    is_complete = is_log_url(source) or not ("@" in source or "?" in source)
+    return source if is_complete else quoted_source(source)
+
+
 @dataclasses.dataclass(slots=True)
 class Reading:
     """Reader of sources, which adds their events to a table.

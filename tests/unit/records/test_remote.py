@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,6 +123,23 @@ def test_report_and_why_read_a_storage(capsys: pytest.CaptureFixture[str], bucke
     assert json.loads(capsys.readouterr().out)["applications"][0]["name"] == "mat-foreachbatch"
     assert main(["why", f"{bucket.url}/logs"]) == 0
     assert "bad foreachBatch value" in capsys.readouterr().out
+
+
+def test_the_commands_for_a_storage_can_be_typed(capsys: pytest.CaptureFixture[str], bucket: Bucket) -> None:
+    """They name the whole URL, which contains no secret."""
+    bucket.put("deep/logs/local-1", STREAM.read_bytes())
+    place = f"{bucket.url}/deep/logs"
+    shown = []
+    for command in (["report", place, "--json"], ["why", place, "--json"], ["report", place, "--fleet", "--json"]):
+        assert main([*command, *(["--until", "2026-11-22T00:00"] if "--fleet" in command else [])]) == 0
+        found = json.loads(capsys.readouterr().out)
+        shown += [one["command"] for one in found.get("problems", found.get("applications")) or [found["problem"]]]
+    assert len(shown) == 3
+    for command in shown:
+        words = shlex.split(command)
+        assert words[:1] == ["spark-events"]
+        assert main(words[1:]) == 0, command
+        assert "mat-foreachbatch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
