@@ -216,7 +216,8 @@ class RateSearch:
     def _settle_after_pause(self, now: float) -> None:
         tuning, was_unknown = self._tuning, self.rate == math.inf
         self._fit.passed(now, 0)
-        has_held = self._fit.active >= tuning.period
+        # The rate has not grown since the last estimate.
+        has_held = self._fit.active >= tuning.period and self._growth == tuning.growth
         rate, sustained = self._fit.rate(tuning.burst_seconds), self._fit.resume(tuning.period)
         if not rate:
             self.limits = self.rate < math.inf
@@ -243,7 +244,8 @@ class RateSearch:
             return
         is_used = self._since.attempts > 0.8 * self.rate * elapsed
         if is_used and is_searching:
-            self.rate *= 1 + tuning.search_growth
+            self._growth = tuning.search_growth
+            self.rate *= 1 + self._growth
         elif is_used and now - self._rejected > self._patience:
             self.rate *= 1 + self._growth
             self._growth = min(2 * self._growth, tuning.max_growth)
