@@ -197,7 +197,10 @@ def test_alarms_are_those_of_the_live_run(outcomes: tuple[Outcome, Outcome]) -> 
 
 
 def test_alarms_are_closed_as_in_the_live_run(outcomes: tuple[Outcome, Outcome]) -> None:
-    """A commit closes the alarm of its query; that an application has succeeded is not in its log."""
+    """A commit closes the alarm of its query; that an application has succeeded is not in its log.
+
+    A request that closes an alert can be repeated after a kill, since the reporter remembers only open alerts.
+    """
     live, followed = outcomes
     assert followed.roles("recovery").items() <= live.roles("recovery").items()
     for event_id in live.roles("recovery").keys() - followed.roles("recovery").keys():
@@ -207,7 +210,7 @@ def test_alarms_are_closed_as_in_the_live_run(outcomes: tuple[Outcome, Outcome])
         assert ("resolve", f"spark-events:{REFUNDS}") in outcome.requests[trigger:]
     unknown = live.requested("resolve") - followed.requested("resolve")
     assert all("/query=" not in key for key in unknown), unknown
-    assert not followed.requested("resolve") - live.requested("resolve")
+    assert followed.requested("resolve").keys() <= live.requested("resolve").keys()
 
 
 def test_kills_repeat_few_events(outcomes: tuple[Outcome, Outcome]) -> None:

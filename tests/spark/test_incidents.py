@@ -91,14 +91,11 @@ def test_a_failing_udf_causes_one_alarm_of_its_application(runs: dict[str, Calla
     )
     assert alarm["body"].endswith(f" earlier: {ERROR} (incidents.py:{line})")
     assert (alarm["name"], alarm["class_scope"]) == ("JobFailureEvent", "spark.application")
-    assert members(run.events()) == [
-        ("stage", "INFO", "member"),
-        ("job", "INFO", "member"),
-        ("job", "WARN", "member"),
-        ("sql", "INFO", "member"),
-        ("application", "INFO", "member"),
-        ("application", "ERROR", "alarm"),
-    ]
+    found = members(run.events())
+    # Spark wakes the thread of the SQL execution before it posts the end of the job: either can be first.
+    assert found[0] == ("stage", "INFO", "member")
+    assert sorted(found[1:4]) == [("job", "INFO", "member"), ("job", "WARN", "member"), ("sql", "INFO", "member")]
+    assert found[4:] == [("application", "INFO", "member"), ("application", "ERROR", "alarm")]
     of_the_job = [event for event in run.events() if "incident.id" in event["attributes"]][:4]
     assert len({event["attributes"]["incident.id"] for event in of_the_job}) == 1
     attributes = [event["attributes"] for event in run.events() if event["name"] == "JobFailureEvent"]
