@@ -59,6 +59,13 @@ class StreamingProgress(msgspec.Struct, frozen=True, rename="camel"):
     sink: SinkProgress | None = None
     observed_metrics: dict[str, Any] = {}
 
+    @property
+    def rows(self) -> int:
+        """Number of rows that the batch read, as Spark counts them."""
+        if self.num_input_rows is not None:
+            return self.num_input_rows
+        return sum(source.num_input_rows for source in self.sources)
+
 
 def iso_millis(timestamp: str, otherwise: int) -> int:
     """Convert Spark's ISO-8601 timestamps (``2026-01-31T10:00:00.000Z``) to milliseconds since the epoch."""

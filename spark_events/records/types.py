@@ -640,12 +640,13 @@ class QueryIdle(_Line, frozen=True, kw_only=True):
     id: str
     run_id: str
     timestamp: str
+    committed_through: int | None = None
 
 
 class QueryTerminated(_Line, frozen=True, kw_only=True):
     """``QueryTerminatedEvent``; a query without an exception was stopped or has processed all its data.
 
-    ``ui`` is the address of the driver's UI.
+    ``ui`` is the address of the driver's UI; ``committed_through`` as in :class:`QueryProgress`.
 
     Spark's event contains no time. In an event log, the query ended between ``at`` and ``until``, the times of the
     preceding and the following line.
@@ -657,17 +658,20 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
     error_class: str | None = None
     until: int | None = None
     ui: str = ""
+    committed_through: int | None = None
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):
     """Record of a ``QueryProgressEvent``.
 
     ``asynchronous`` states whether Spark may write the batch's commit after this report; None if unknown, as in an
-    event log and for a Spark Connect client.
+    event log and for a Spark Connect client. If so, ``committed_through`` is the batch of the last entry that Spark has
+    written in ``commits/``; None if unknown.
     """
 
     progress: StreamingProgress
     asynchronous: bool | None = None
+    committed_through: int | None = None
 
 
 class AddedEvent(msgspec.Struct, frozen=True):

@@ -11,13 +11,14 @@ import msgspec
 from spark_events.event import AttributeValue, Severity, snake_case
 from spark_events.records.query_progress import SourceProgress, StreamingProgress
 from spark_events.records.types import QueryProgress
+from spark_events.translate.commit_log import CommitLog
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 from spark_events.translate.state import repaired, state_attributes
 from spark_events.translate.translation_config import BatchCommitConfig
 
-__all__ = ["Commits", "committed_at", "input_rows", "is_commit"]
+__all__ = ["Commits", "committed_at", "is_commit"]
 
 _SOURCES = "spark.batch.sources"
 _COMMITTED = "spark.batch.committed"
@@ -60,6 +61,7 @@ class Commits:
         self._interval = round(config.min_interval * 1000)
         self._quiet_until = 0
         self._merging: Draft | None = None
+        self._log = CommitLog(run, self._interval)
 
     @property
     def next_due(self) -> int | None:
@@ -76,9 +78,10 @@ class Commits:
         self._run.last_committed_batch = record.progress.batch_id
         proven = is_proven(record)
         self._run.is_asynchronous = proven is False
-        self._run.committed_offsets = (
-            [] if proven is False else [offset_text(source.end_offset) for source in record.progress.sources]
-        )
+        if proven is False:
+            self._log.processed(record.progress)
+        else:
+            self._run.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
         if not self._config.enabled:
             return
         yield from self.flush(at)
@@ -92,6 +95,12 @@ class Commits:
         wait = self._quiet_until - at
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
+
+    def written(self, through: int | None, at: int, *, is_end: bool = False) -> Iterator[Draft]:
+        """Report the batches that the last entry in ``commits/`` commits, if Spark writes them after its reports."""
+        for draft in self._log.written(through, at, is_end=is_end):
+            if self._config.enabled:
+                yield draft
 
     def idle(self, at: int) -> Iterator[Draft]:
         """Report the merged event if the clock was set back, according to the time of this idle trigger."""
@@ -111,7 +120,7 @@ class Commits:
 def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None, proven: bool | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
-    rows = input_rows(progress)
+    rows = progress.rows
     repairs = repaired(progress.state_operators)
     return Draft(
         name="BatchCommitEvent",
@@ -188,13 +197,6 @@ def _adds_up(key: str) -> bool:
         or key in ("spark.state.snapshots_forced", "spark.state.changelogs_replayed")
         or key.startswith(("spark.state.timers_", "spark.batch.duration."))
     )
-
-
-def input_rows(progress: StreamingProgress) -> int:
-    """Return the number of rows that the batch read, as Spark counts them."""
-    if progress.num_input_rows is not None:
-        return progress.num_input_rows
-    return sum(source.num_input_rows for source in progress.sources)
 
 
 def _known(rows: int) -> int | None:

@@ -30,6 +30,7 @@ _FAILURE = "JobFailureEvent"
 _DEADLINE = "DeadlineStatusChangeEvent"
 _EXECUTOR = "ExecutorStatusChangeEvent"
 _COMMIT = Effect(_QUERY, "BatchCommitEvent", Severity.WARN)
+_WRITTEN = Effect(_QUERY, "CommitWrittenEvent", Severity.INFO)
 _WATERMARK = Effect("spark.streaming.watermark", "WatermarkStatusChangeEvent", Severity.WARN)
 _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
 _STAGE_SUMMARY = Effect(_STAGE, "StageSummaryEvent", Severity.WARN)
@@ -58,12 +59,13 @@ POSSIBLE_EVENTS: dict[str, tuple[Effect, ...]] = {
         Effect("spark.executor", _EXECUTOR, Severity.WARN),
     ),
     "query_started": (Effect(_QUERY, _STATUS, Severity.INFO), _COMMIT, _WATERMARK, *_on_time(_QUERY)),
-    "query_progress": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
-    "query_idle": (_COMMIT, _WATERMARK, *_on_time(_QUERY)),
+    "query_progress": (_COMMIT, _WRITTEN, _WATERMARK, *_on_time(_QUERY)),
+    "query_idle": (_COMMIT, _WRITTEN, _WATERMARK, *_on_time(_QUERY)),
     "query_terminated": (
         Effect(_QUERY, _STATUS, Severity.INFO),
         Effect(_QUERY, _FAILURE, Severity.ERROR),
         _COMMIT,
+        _WRITTEN,
         _WATERMARK,
         *_on_time(_QUERY),
     ),

@@ -74,7 +74,7 @@ class Run:
         """
         if not earlier.is_asynchronous:
             self.last_committed_batch = earlier.last_committed_batch
-            self.committed_offsets = earlier.committed_offsets
+        self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
 
     @property

@@ -59,7 +59,7 @@ class Streams:
         run = self._queries.run(progress.id, progress.run_id, progress.name)
         at = committed_at(record)
         if not is_commit(progress):
-            yield from self._nothing_to_do(run, at)
+            yield from self._nothing_to_do(run, at, record.committed_through)
             return
         if progress.batch_id <= run.last_reported_batch:
             return
@@ -76,12 +76,13 @@ class Streams:
             return
         commits, watermark = self._of(run)
         yield from commits.progress(record, at)
+        yield from commits.written(record.committed_through, at)
         yield from watermark.progress(progress, at)
 
     def idle(self, record: QueryIdle) -> Iterator[Draft]:
         """Handle a trigger without data."""
         at = iso_millis(record.timestamp, record.at)
-        yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
+        yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at, record.committed_through)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
         """Report the merged commits and then that the run ended; close the run's watermark."""
@@ -95,6 +96,8 @@ class Streams:
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
         yield from self._close(record.run_id)
+        if run is not None:
+            yield from run.commits.written(record.committed_through, ended, is_end=True)
         yield from self._queries.terminated(record, ended)
         self.runs.pop(record.run_id, None)
 
@@ -112,11 +115,12 @@ class Streams:
         for run_id in self.runs:
             yield from self._close(run_id)
 
-    def _nothing_to_do(self, run: Run, at: int) -> Iterator[Draft]:
+    def _nothing_to_do(self, run: Run, at: int, through: int | None) -> Iterator[Draft]:
         run.batch_runs = False
         if not run.status.is_over:
             commits, watermark = self._of(run)
             yield from commits.idle(at)
+            yield from commits.written(through, at)
             yield from watermark.idle(at)
 
     def _close(self, run_id: str) -> Iterator[Draft]:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """Return the finished job with three queries."""
+    """Return the finished job with its queries."""
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", "spark.eventLog.compress": "false"}
     reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
     found = lab.run("progress_tracking.py", defaults={**two_lines(), **PATIENT, **log, **reporter})
@@ -51,6 +51,25 @@ def test_a_batch_that_may_not_be_committed_is_no_proof(run: Run) -> None:
     assert all("' processed batch " in event["body"] for event in reported)
 
 
+@pytest.mark.parametrize("query", ["asynchronous", "entries"])
+def test_each_entry_is_reported_with_the_batches_that_it_commits(run: Run, query: str) -> None:
+    """The events end with the last entry, and contain each batch up to it once."""
+    written = [event["attributes"] for event in run.named("CommitWrittenEvent", spark_streaming_query_name=query)]
+    assert {found["spark.batch.id"] for found in written} <= set(run.commits(query))
+    assert written[-1]["spark.batch.id"] == max(run.commits(query))
+    covered = [
+        batch for found in written for batch in range(found["spark.batch.first_id"], found["spark.batch.id"] + 1)
+    ]
+    assert covered == list(range(max(run.commits(query)) + 1))
+    assert len(covered) == sum(found["spark.batch.count"] for found in written)
+
+
+def test_synchronous_queries_have_no_entries_of_their_own(run: Run) -> None:
+    """The event of their batch is the proof, also while another query tracks its progress asynchronously."""
+    named = {event["attributes"]["spark.streaming.query.name"] for event in run.named("CommitWrittenEvent")}
+    assert named == {"asynchronous", "entries"}
+
+
 def test_a_replay_claims_no_proof_that_the_log_does_not_contain(run: Run) -> None:
     """The event log does not show how a query tracks its progress; only the sink decides."""
     (log,) = run.folder.glob("*local-*")
@@ -58,8 +77,9 @@ def test_a_replay_claims_no_proof_that_the_log_does_not_contain(run: Run) -> Non
     path = run.folder / "replayed.jsonl"
     done = replay(run, log, settings={**settings, "events.reporter.audit.path": str(path)})
     assert done.returncode == 0, done.stderr
+    assert not [event for event in run.events(path) if event["name"] == "CommitWrittenEvent"]
     replayed = [event for event in run.events(path) if event["name"] == "BatchCommitEvent"]
     assert batches(replayed, "files", True) == run.commits("files")
-    for query in ("synchronous", "asynchronous"):
+    for query in ("synchronous", "asynchronous", "entries"):
         live = run.named("BatchCommitEvent", spark_streaming_query_name=query)
         assert batches(replayed, query, None) == [event["attributes"]["spark.batch.id"] for event in live]

@@ -13,7 +13,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import ApplicationTotals, QueryProgress
 from spark_events.translate.applications import Applications
 from spark_events.translate.bounded import put
-from spark_events.translate.commits import input_rows, is_commit
+from spark_events.translate.commits import is_commit
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.queries import Queries
 from spark_events.translate.summaries.stage_problems import took
@@ -125,7 +125,7 @@ class ApplicationSummaries:
         run = self._runs.run(progress.id, progress.run_id, progress.name)
         if is_commit(progress) and progress.batch_id > run.last_reported_batch:
             numbers = self._query(progress.name or progress.id[:8])
-            numbers.committed(input_rows(progress), progress.duration_ms.get("triggerExecution", 0))
+            numbers.committed(progress.rows, progress.duration_ms.get("triggerExecution", 0))
 
     def observe(self, draft: Draft) -> None:
         """Count a failure, a deadline of a query, or an enrichment."""

@@ -37,4 +37,12 @@ while not asynchronous.lastProgress:
     asynchronous.awaitTermination(1)
 stop_after_five_batches(start("files", "parquet", path=os.path.join(FOLDER, "output")))
 stop_after_five_batches(asynchronous)
+stop_after_five_batches(
+    start(
+        "entries",
+        "noop",
+        asyncProgressTrackingEnabled="true",
+        asyncProgressTrackingCheckpointIntervalMs="300",
+    )
+)
 spark.stop()

@@ -374,6 +374,74 @@ def test_a_run_that_follows_unproven_commits_may_begin_with_an_earlier_batch() -
     assert "spark.streaming.query.committed_offsets" not in failed.attributes
 
 
+def entries(*records: dict[str, Any], config: BatchCommitConfig | None = None) -> list[Event]:
+    """Return the events of the entries that Spark writes in ``commits/`` after its reports."""
+    translator = Translator(TranslateConfig(batch_commit=config or BatchCommitConfig()))
+    sent = (application_start(), query_started(), *records)
+    events = [event for record in sent for event in translator.translate(decoded(record))]
+    return [event for event in events if event.name == "CommitWrittenEvent"]
+
+
+def later(batch: int, through: int | None, **more: Any) -> dict[str, Any]:
+    """Return the progress of a batch with asynchronous tracking, at which ``commits/`` ends with ``through``."""
+    return {**query_progress(batch, sink=NOOP, **more), "asynchronous": True, "committed_through": through}
+
+
+def test_an_entry_commits_all_batches_since_the_last_entry() -> None:
+    """Batches without an entry cause no event: Spark processes them again after a restart."""
+    idle = {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": "2026-11-21T12:14:40.000Z", "at": 0}
+    found = entries(
+        *(later(batch, through) for batch, through in enumerate([None, 0, 0, 0, 2])),
+        {**idle, "committed_through": 4},
+        later(5, 4),
+        later(6, 4),
+        {**query_terminated(), "committed_through": 5},
+    )
+    named = ("spark.batch.first_id", "spark.batch.id", "spark.batch.count", "spark.batch.rows_input")
+    assert [tuple(event.attributes[name] for name in named) for event in found] == [
+        (0, 0, 1, 5),
+        (1, 2, 2, 10),
+        (3, 4, 2, 10),
+        (5, 5, 1, 5),
+    ]
+    assert found[1].body == "shop: the commit of batches 1 to 2 of query 'clicks' is written: 10 rows"
+    assert len({event.event_id for event in found}) == 4
+    assert all(event.attributes["spark.batch.committed"] is True for event in found)
+
+
+@pytest.mark.parametrize("through", [None, 7])
+def test_no_entry_is_reported_without_a_batch_that_waits_for_it(through: int | None) -> None:
+    """At the start of a run, the last entry is that of the run before; a synchronous query has no such entries."""
+    synchronous = {**query_progress(8, sink=NOOP), "asynchronous": False, "committed_through": through}
+    assert entries(later(8, through), {**query_terminated(), "committed_through": through}) == []
+    assert entries(synchronous, {**query_terminated(), "committed_through": through}) == []
+    assert entries(later(8, 8), config=BatchCommitConfig(enabled=False)) == []
+
+
+def test_entries_keep_the_minimum_interval() -> None:
+    """The entries of an interval are one event, also those that are written when the run ends."""
+    records = [later(batch, batch - 1 if batch else None) for batch in range(5)]
+    config = BatchCommitConfig(min_interval=3_600)
+    found = entries(*records, {**query_terminated(), "committed_through": 4}, config=config)
+    assert [(e.attributes["spark.batch.first_id"], e.attributes["spark.batch.id"]) for e in found] == [(0, 0), (1, 4)]
+
+
+def test_a_failure_names_the_offsets_that_are_committed() -> None:
+    """The failure of a query with asynchronous tracking names the last entry, also after a restart."""
+    source = {"description": "s", "startOffset": None, "numInputRows": 5}
+    records = [later(batch, 0 if batch else None, sources=[{**source, "endOffset": batch}]) for batch in range(3)]
+    translator = Translator(TranslateConfig())
+    again = [query_started("r2"), query_terminated("r2", exception="java.io.IOException: x")]
+    first = query_terminated(exception="java.io.IOException: x")
+    events = [
+        event
+        for record in (application_start(), query_started(), *records, first, *again)
+        for event in translator.translate(decoded(record))
+    ]
+    failures = [event.attributes for event in events if event.name == "JobFailureEvent"]
+    assert [found["spark.streaming.query.committed_offsets"] for found in failures] == ['["0"]'] * 2
+
+
 def test_state_is_described_by_operator_and_its_repairs_are_warnings() -> None:
     metrics = {"rocksdbNumSnapshotsAutoRepaired": 1, "numRegisteredTimers": 4, "numExpiredTimers": 3}
     timers = {**STATE, "operatorName": "transformWithStateExec", "commitTimeMs": 20, "customMetrics": metrics}

@@ -72,12 +72,16 @@ public final class StreamingRecords {
 
   private Record progress(StreamingQueryProgress progress) {
     String runId = progress.runId().toString();
-    Boolean asynchronous = tracking.isAsynchronous(runId);
+    Boolean asynchronous = tracking.isAsynchronous(progress.id(), progress.runId());
+    Long through = tracking.committedThrough(runId);
     return new Record(
         "query_progress",
         Record.Priority.ROUTINE,
         Record.Change.keep(subject(runId), Record.Rank.RUN),
-        json -> Record.write(json, "progress", new RawValue(progress.json()), "asynchronous", asynchronous),
+        json -> {
+          Record.write(json, "progress", new RawValue(progress.json()));
+          Record.write(json, "asynchronous", asynchronous, "committed_through", through);
+        },
         sizeOf(progress));
   }
 
@@ -107,16 +111,21 @@ public final class StreamingRecords {
     return size;
   }
 
-  private static Record idle(QueryIdleEvent event) {
+  private Record idle(QueryIdleEvent event) {
+    Long through = tracking.committedThrough(event.runId().toString());
     return new Record(
         "query_idle",
         Record.Priority.ROUTINE,
-        json -> Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp()));
+        json -> {
+          Record.write(json, "id", event.id(), "run_id", event.runId(), "timestamp", event.timestamp());
+          Record.write(json, "committed_through", through);
+        });
   }
 
   private Record terminated(QueryTerminatedEvent event) {
     Subject run = subject(event.runId().toString());
     runs.remove(event.runId().toString());
+    Long through = tracking.committedThrough(event.runId().toString());
     tracking.forget(event.runId().toString());
     String exception = Text.cut(ApplicationRecords.orNull(event.exception()));
     String errorClass = ApplicationRecords.orNull(event.errorClassOnException());
@@ -126,7 +135,7 @@ public final class StreamingRecords {
         Record.Change.keep(run, Record.Rank.OVER),
         json -> {
           Record.write(json, "id", event.id(), "run_id", event.runId());
-          Record.write(json, "exception", exception, "error_class", errorClass);
+          Record.write(json, "exception", exception, "error_class", errorClass, "committed_through", through);
           if (event.exception().isDefined()) {
             Links.writeUi(json);
           }
