@@ -22,7 +22,7 @@ __all__ = ["CommitLog"]
 _MOST_BATCHES = 10_000
 
 
-class _Batch(NamedTuple):
+class _Unwritten(NamedTuple):
     """A batch without an entry; ``offsets`` are the ends of its sources."""
 
     batch_id: int
@@ -42,12 +42,12 @@ class CommitLog:
         self._run = run
         self._interval = interval
         self._quiet_until = 0
-        self._processed: deque[_Batch] = deque(maxlen=_MOST_BATCHES)
+        self._processed: deque[_Unwritten] = deque(maxlen=_MOST_BATCHES)
 
     def processed(self, progress: StreamingProgress) -> None:
         """Note a batch whose entry may be written later."""
         offsets = [offset_text(source.end_offset) for source in progress.sources]
-        self._processed.append(_Batch(progress.batch_id, progress.rows, offsets))
+        self._processed.append(_Unwritten(progress.batch_id, progress.rows, offsets))
 
     def written(self, through: int | None, at: int, *, is_end: bool = False) -> Iterator[Draft]:
         """Report the batches that the last entry commits, as one event.
@@ -68,7 +68,7 @@ class CommitLog:
         self._run.committed_offsets = covered[-1].offsets
         yield self._draft(covered, at)
 
-    def _draft(self, covered: list[_Batch], at: int) -> Draft:
+    def _draft(self, covered: list[_Unwritten], at: int) -> Draft:
         first, last = covered[0].batch_id, covered[-1].batch_id
         rows = sum(batch.rows for batch in covered)
         which = f"batch {last}" if first == last else f"batches {first} to {last}"

@@ -152,6 +152,8 @@ def story() -> list[Event]:
         query_terminated(
             "r9", "q9", exception="a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
         ),
+        query_started("r11", "q11"),
+        query_progress(0, "r11", "q11") | {"asynchronous": True, "committed_through": 0},
         query_started("r10", "q10"),
         {"kind": "job_start", "job_id": 901, "time": START, "properties": {"sql.streaming.queryId": "q10"}},
         {"kind": "job_end", "job_id": 901, "time": START, "failure": {"chain": [{"type": "a.B"}]}},

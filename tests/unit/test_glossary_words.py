@@ -35,6 +35,7 @@ MEANT = {
     "session": (
         # a SparkSession, or a client's session of the Thrift or the Spark Connect server
         "errors.py",
+        "listener/ProgressTracking.java",
         "listener/StatementRecords.java",
         "records/event_log/logged_statements.py",
         "records/event_log/shapes.py",
