@@ -80,3 +80,10 @@ def test_batches_of_real_time_mode_are_no_proof(run: Run) -> None:
     assert sum(event["attributes"]["spark.batch.rows_input"] for event in reported) == _ROWS
     # A batch lasts as long as the trigger says, with or without data.
     assert all(event["attributes"]["spark.batch.duration.trigger_execution_ms"] >= 5_000 for event in reported)
+
+
+def test_the_commits_of_real_time_mode_are_reported_when_they_are_written(run: Run) -> None:
+    """Together, the events cover each batch up to the last entry once."""
+    written = run.named("CommitWrittenEvent", spark_streaming_query_name="real-time")
+    assert sum(event["attributes"]["spark.batch.count"] for event in written) == max(run.commits("real-time")) + 1
+    assert written[-1]["attributes"]["spark.batch.id"] == max(run.commits("real-time"))
