@@ -15,9 +15,6 @@ from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Admission"]
 
-#: A wait of at least this share of the latency shows that the window does not limit the calls in flight.
-_NOTABLE = 0.1
-
 
 class Admission:
     """Waits before the attempts of one run; used by the loop's thread only.
@@ -31,6 +28,7 @@ class Admission:
     def __init__(self, run: EngineRun, limiters: Sequence[Limiter], window: Window | SharedWindow) -> None:
         self.limiters = limiters
         self._run = run
+        self._tuning = run.tuning.admission
         self._window = window
 
     @property
@@ -92,7 +90,7 @@ class Admission:
         if run.stopping:
             # The limiter has admitted the call after the run ended; the call's row has already been returned as failed.
             raise asyncio.CancelledError
-        self._window.is_idle |= waited > max(limiter.min_wait, _NOTABLE * self._window.latency)
+        self._window.is_idle |= waited > max(limiter.min_wait, self._tuning.min_wait_ratio * self._window.latency)
         return waited
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:

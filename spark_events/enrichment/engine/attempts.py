@@ -64,7 +64,7 @@ class CallAttempts:
         self.feedback = feedback
         self.places = places
         self._run = run
-        self._tuning = run.inputs.tuning.back_off
+        self._tuning = run.tuning.back_off
         self._retry = run.plan.retry or _ONCE
 
     async def begin(self, slot: Slot) -> RowFailure | None:
@@ -246,7 +246,7 @@ class CallAttempts:
         counts.throttled += verdict.throttled
         counts.partly_throttled += verdict.throttled and is_partial
         counts.unreachable += verdict.unreachable and not is_partial
-        call.failed(counts.answers, exceeds_rate=verdict.exceeds_rate)
+        call.failed(counts.answers, self._tuning.suspicious_attempts, exceeds_rate=verdict.exceeds_rate)
         self.feedback.failed(slot, failed)
         self.admission.leave(slot, answered=verdict.answered or is_partial)
 

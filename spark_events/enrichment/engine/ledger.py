@@ -30,7 +30,7 @@ from spark_events.enrichment.engine.fair_shares import whole_shares
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
-#: Time from a lease request until the lease expires, in seconds.
+#: Time from a lease request until the lease expires, in seconds. Not a tuning: the driver and the workers agree on it.
 LEASE_SECONDS = 1.0
 
 

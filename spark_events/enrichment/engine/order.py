@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -9,13 +10,24 @@ from typing import Any, TypeAlias
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.calls import PENDING, Chunk, Part, RowBatch
 
-__all__ = ["Answered", "Ordered", "Unordered"]
+__all__ = ["Answered", "OrderTuning", "Ordered", "Unordered"]
 
 #: Answered rows with their answers.
 Answered: TypeAlias = tuple[Chunk | Part, list[Any]]
-#: Minimum number of rows to return to Spark at once, because each return has a cost; fewer if the buffer is full.
-_LEAST_ROWS = 1_000
-_SHARES = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OrderTuning:
+    """Sizes of the groups in which rows return to Spark if their order is free.
+
+    Attributes:
+        min_rows: minimum number of rows in a group, because each return has a cost; fewer if the buffer is small or
+            full.
+        parts: a group has at most this part of the buffer's rows, as a reciprocal.
+    """
+
+    min_rows: int = 1_000
+    parts: int = 8
 
 
 class Ordered:
@@ -48,8 +60,9 @@ class Unordered(Ordered):
     key.
     """
 
-    def __init__(self, buffer: RowBuffer) -> None:
+    def __init__(self, buffer: RowBuffer, tuning: OrderTuning | None = None) -> None:
         super().__init__(buffer)
+        self._tuning = tuning or OrderTuning()
         self._walk: Iterator[Answered] | None = None
         self._seen = 0
 
@@ -75,9 +88,9 @@ class Unordered(Ordered):
 
     def _share(self) -> int:
         """Return the number of answered rows to return together."""
-        share = min(_LEAST_ROWS, self._buffer.allowed_rows // _SHARES)
+        share = min(self._tuning.min_rows, self._buffer.allowed_rows // self._tuning.parts)
         if self._buffer.is_full:
-            share = min(share, self._buffer.rows // _SHARES)
+            share = min(share, self._buffer.rows // self._tuning.parts)
         return max(1, share)
 
     def _leaving(self) -> Iterator[Answered]:

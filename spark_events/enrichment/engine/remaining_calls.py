@@ -6,14 +6,30 @@ report of an earlier attempt that contains more remaining calls is out of date, 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from spark_events.enrichment.engine.job_reports import ReportTuning
 from spark_events.enrichment.engine.rate_headers import ReportedLimit
 from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
 
-__all__ = ["LowestLimit", "RemainingCalls", "lowest_limit"]
+__all__ = ["LowestLimit", "QuotaTuning", "RemainingCalls", "lowest_limit"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaTuning:
+    """Constants of the reported limit.
+
+    Attributes:
+        longer_seconds: if a pause becomes longer by more than this time, waiting attempts compare it with their time
+            limits again.
+        reports: times of the reports to the driver.
+    """
+
+    longer_seconds: float = 1.0
+    reports: ReportTuning = dataclasses.field(default_factory=ReportTuning)
 
 
 class LowestLimit(NamedTuple):
