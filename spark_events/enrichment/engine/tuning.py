@@ -1,4 +1,8 @@
-"""All constants of the engine's algorithms, so that a benchmark can vary them."""
+"""Constants of the algorithms of a run, so that a benchmark can vary them.
+
+The classes here belong to modules that import this one. A process, a ledger and a job's share, which outlive a run or
+have another caller, take their own: :class:`.ProcessTuning`, :class:`.LedgerTuning`, :class:`.JobShareTuning`.
+"""
 
 from __future__ import annotations
 
