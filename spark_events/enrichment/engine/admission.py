@@ -6,11 +6,11 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.failure import EndError
 from spark_events.enrichment.engine.limiter import Attempt, Limiter
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Admission"]
@@ -82,11 +82,11 @@ class Admission:
                 f"the destination asks to wait another {limiter.until - run.clock():.1f} s, "
                 f"longer than the remaining part of total_timeout ({run.total:g} s)",
             )
-        slot.deadline = final if again or limiter.is_timed else math.inf
+        slot.expires = final if again or limiter.is_timed else math.inf
         before = run.clock()
         slot.permits[limiter] = await limiter.enter(attempt)
         waited = run.clock() - before
-        slot.deadline = math.inf
+        slot.expires = math.inf
         if run.stopping:
             # The limiter has admitted the call after the run ended; the call's row has already been returned as failed.
             raise asyncio.CancelledError

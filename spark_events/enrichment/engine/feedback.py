@@ -7,12 +7,12 @@ import math
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.failure import AttemptError
 from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["DestinationState", "Feedback"]

@@ -100,7 +100,7 @@ class RunLife:
         """End the run, and wait for a bounded time until its calls have ended."""
         if not self._ask_to_end():
             return
-        limit = self._inputs.tuning.deadlines.stop_seconds
+        limit = self._inputs.tuning.timeouts.stop_seconds
         try:
             self._ended.get(timeout=limit)
         except queue.Empty:

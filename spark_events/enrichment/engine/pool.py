@@ -13,13 +13,13 @@ from typing import Any
 
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
-from spark_events.enrichment.engine.deadlines import PoolWorker, Slot, Sweeper
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import Feed, LowMark
 from spark_events.enrichment.engine.occupancy import Occupancy
 from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import PoolWorker, Slot, Sweeper
 
 __all__ = ["Pool"]
 
@@ -70,7 +70,7 @@ class Pool:
             self._abandon,
             self._beat,
             run.clock,
-            run.tuning.deadlines,
+            run.tuning.timeouts,
         )
         run.on_resize(self._resized)
         if isinstance(self._window, SharedWindow):
@@ -80,7 +80,7 @@ class Pool:
             self._breaker.add(self._down)
 
     def start(self) -> None:
-        """Start watching deadlines."""
+        """Start watching the timeouts."""
         self._sweeper.start()
         self.occupancy.start()
         self._window.begin(self.run.clock())
@@ -112,9 +112,9 @@ class Pool:
     def refuse(self, failure: RowFailure) -> None:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
         self.run.refusal = failure
-        deadline = self.run.clock() + self.run.tuning.deadlines.grace_seconds
+        latest = self.run.clock() + self.run.tuning.timeouts.grace_seconds
         for slot in list(self._places.slots):
-            slot.cancel("down", deadline)
+            slot.cancel("down", latest)
 
     def _down(self, why: str) -> None:
         if self.run.refusal is None:
@@ -133,7 +133,7 @@ class Pool:
         for task in slots:
             task.cancel()
         if slots:
-            _, left = await asyncio.wait(slots, timeout=self.run.tuning.deadlines.grace_seconds)
+            _, left = await asyncio.wait(slots, timeout=self.run.tuning.timeouts.grace_seconds)
             if left:
                 for task in left:
                     self._attempts.abandon(slots[task])
@@ -259,7 +259,7 @@ class Pool:
                     now = clock()
                 elif answer is None:
                     slot.started = now
-                    slot.deadline = now + first
+                    slot.expires = now + first
                 if answer is None:
                     slot.attempted = now
                     counts.waited += now - batch.admitted
@@ -284,7 +284,7 @@ class Pool:
                             answer = await attempts.after(slot, slot.call(), None)
                             now = clock()
                         else:
-                            slot.deadline = math.inf
+                            slot.expires = math.inf
                             attempted, now = now, clock()
                             counts.flying -= 1
                             timed(now - attempted)

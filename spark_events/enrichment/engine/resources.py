@@ -218,7 +218,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
     if opener is None:
         return None
     began = time.monotonic()
-    deadline = math.inf if plan.total_timeout is None else began + plan.total_timeout
+    latest = math.inf if plan.total_timeout is None else began + plan.total_timeout
     for attempt in itertools.count(1):
         try:
             return await resources.acquire(key, opener, plan.timeout)
@@ -235,7 +235,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
             # The user's `on` raised an error. An uncaught SystemExit would end the loop.
             failed, is_over = broken, True
         pause = back_off(retry, attempt)
-        if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:
+        if is_over or attempt >= retry.attempts or time.monotonic() + pause >= latest:
             tried = f" ({attempt} attempts in {time.monotonic() - began:.1f} s)" if attempt > 1 else ""
             message = f"resource {name_of(opener)} cannot be opened{tried}: {message_of(failed)}"
             return RowFailure("resource", type_of(failed), message, where=where_raised(failed.__traceback__))

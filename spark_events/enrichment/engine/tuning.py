@@ -12,12 +12,12 @@ from spark_events.enrichment.engine.back_off import BackOffTuning
 from spark_events.enrichment.engine.breaker import BreakerTuning
 from spark_events.enrichment.engine.buffer import BufferTuning
 from spark_events.enrichment.engine.client_limits import ClientLimitTuning
-from spark_events.enrichment.engine.deadlines import DeadlineTuning
 from spark_events.enrichment.engine.keys import HotKeyTuning
 from spark_events.enrichment.engine.order import OrderTuning
 from spark_events.enrichment.engine.rate_search import AllowedRateTuning
 from spark_events.enrichment.engine.remaining_calls import QuotaTuning
 from spark_events.enrichment.engine.statistics import CountsTuning
+from spark_events.enrichment.engine.timeouts import TimeoutTuning
 from spark_events.enrichment.engine.window_search import WindowTuning
 
 __all__ = ["AdmissionTuning", "EngineTuning", "FeedbackTuning", "PoolTuning"]
@@ -74,7 +74,7 @@ class EngineTuning:
     quota: QuotaTuning = dataclasses.field(default_factory=QuotaTuning)
     admission: AdmissionTuning = dataclasses.field(default_factory=AdmissionTuning)
     feedback: FeedbackTuning = dataclasses.field(default_factory=FeedbackTuning)
-    deadlines: DeadlineTuning = dataclasses.field(default_factory=DeadlineTuning)
+    timeouts: TimeoutTuning = dataclasses.field(default_factory=TimeoutTuning)
     buffer: BufferTuning = dataclasses.field(default_factory=BufferTuning)
     order: OrderTuning = dataclasses.field(default_factory=OrderTuning)
     hot_keys: HotKeyTuning = dataclasses.field(default_factory=HotKeyTuning)

@@ -14,10 +14,10 @@ import pytest
 from virtual_engine import VirtualRun
 
 from spark_events.enrichment import engine
-from spark_events.enrichment.engine.deadlines import DeadlineTuning
 from spark_events.enrichment.engine.job_share import JobShareTuning
 from spark_events.enrichment.engine.ledger import LedgerTuning
 from spark_events.enrichment.engine.process import ProcessTuning
+from spark_events.enrichment.engine.timeouts import TimeoutTuning
 from spark_events.enrichment.engine.tuning import EngineTuning
 
 
@@ -50,7 +50,7 @@ def test_a_run_uses_the_tuning_that_it_is_given(grace: float) -> None:
             await asyncio.sleep(60)
         await asyncio.sleep(60)
 
-    tuning = EngineTuning(deadlines=DeadlineTuning(grace_seconds=grace))
+    tuning = EngineTuning(timeouts=TimeoutTuning(grace_seconds=grace))
     run = VirtualRun(stubborn, tuning=tuning, timeout=10, retry=None, on_failure="null")
     run.of([1])
     assert 10 + grace <= run.times[0] < 10.5 + grace

@@ -1,7 +1,7 @@
-"""One timer for the deadlines of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
+"""One timer for the timeouts of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot that contains the deadline of its current step. A call only sets this number; the sweeper scans
-all slots at the earliest deadline.
+Every worker has a slot that contains the time at which its current step expires. A call only sets this number; the
+sweeper scans all slots at the earliest of these times.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Literal
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.limiter import Limiter, Permit
 
-__all__ = ["DeadlineTuning", "PoolWorker", "Slot", "Sweeper"]
+__all__ = ["PoolWorker", "Slot", "Sweeper", "TimeoutTuning"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeadlineTuning:
+class TimeoutTuning:
     """Times of the scans and of cancelled calls.
 
     Attributes:
@@ -50,7 +50,7 @@ class Slot:
         batch: the batch of the current row; None before the first row.
         index: the index of the current row in its batch.
         made: the current call; None for a call for one row whose object does not exist yet.
-        deadline: deadline of the current step; infinite: none.
+        expires: time at which the current step exceeds its timeout; infinite: no timeout.
         why: the reason why the engine cancelled the step; None if it did not.
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
         abandoned: whether the engine no longer waits for the call. If the call returns later, its result must be
@@ -61,7 +61,7 @@ class Slot:
     """
 
     __slots__ = (
-        "abandoned", "attempted", "batch", "cancelled", "deadline", "index", "made", "permits", "started", "task",
+        "abandoned", "attempted", "batch", "cancelled", "expires", "index", "made", "permits", "started", "task",
         "why",
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ class Slot:
         self.batch: RowBatch | None = None
         self.index = 0
         self.made: Call | None = None
-        self.deadline = math.inf
+        self.expires = math.inf
         self.why: Literal["timeout", "down"] | None = None
         self.abandoned = False
         self.permits: dict[Limiter, Permit] = {}
@@ -85,17 +85,17 @@ class Slot:
             self.made = Call(self.batch, self.index, row)
         return self.made
 
-    def cancel(self, why: Literal["timeout", "down"], deadline: float) -> None:
-        """Cancel the current step, which must end before the deadline."""
+    def cancel(self, why: Literal["timeout", "down"], latest: float) -> None:
+        """Cancel the current step, which must end at the latest at this time."""
         if self.why is None and self.task is not None:
             self.why = why
-            self.deadline = deadline
+            self.expires = latest
             self.task.cancel()
 
     def revive(self) -> None:
         """Reset the slot after a cancelled step has ended, so that the worker can continue."""
         self.why = None
-        self.deadline = math.inf
+        self.expires = math.inf
         self.cancelled = False
         self.uncancel()
 
@@ -119,14 +119,14 @@ class PoolWorker(asyncio.Task[None]):
 
 
 class Sweeper:
-    """Timer that cancels each call that exceeds its deadline.
+    """Timer that cancels each call that exceeds its timeout.
 
     If the loop was blocked, the timer first lets calls return whose answers have arrived meanwhile. While every
     iteration of the loop is slow, the timer therefore cancels calls up to eight iterations late.
 
     Args:
         slots: the slots of all active workers.
-        shortest: the shortest timeout in use, in seconds; None: no deadlines are set.
+        shortest: the shortest timeout in use, in seconds; None: no call has a timeout.
         abandon: called with a slot whose call did not end within the grace period.
         beat: called at each scan, as the heartbeat of the loop.
         clock: monotonic time in seconds.
@@ -140,10 +140,10 @@ class Sweeper:
         abandon: Callable[[Slot], None],
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
-        tuning: DeadlineTuning | None = None,
+        tuning: TimeoutTuning | None = None,
     ) -> None:
         self._slots = slots
-        self._tuning = tuning or DeadlineTuning()
+        self._tuning = tuning or TimeoutTuning()
         self._rest = min(self._tuning.max_interval, shortest or math.inf)
         self._abandon = abandon
         self._beat = beat
@@ -177,11 +177,11 @@ class Sweeper:
         self._skipped = 0
         earliest = now + self._rest
         for slot in list(self._slots):
-            if slot.deadline > now:
-                earliest = min(earliest, slot.deadline)
+            if slot.expires > now:
+                earliest = min(earliest, slot.expires)
             elif slot.why is None:
                 slot.cancel("timeout", now + tuning.grace_seconds)
             else:
-                slot.deadline = math.inf
+                slot.expires = math.inf
                 self._abandon(slot)
         self._set(max(tuning.min_interval, earliest - now))
