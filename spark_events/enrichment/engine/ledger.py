@@ -135,7 +135,7 @@ class Lease(NamedTuple):
     lacking: str = ""
 
 
-class _Window:
+class _Period:
     """Amounts granted within a sliding period; the caller passes the time.
 
     Args:
@@ -240,9 +240,9 @@ class Ledger:
         self._calls = self._amount = None
         if (rate := limits.calls_per_second) is not None:
             period = max(60.0, tuning.min_calls / rate)
-            self._calls = _Window(rate * period, period, tuning.burst_of_calls, now, tuning)
+            self._calls = _Period(rate * period, period, tuning.burst_of_calls, now, tuning)
         if limits.amount_per_minute is not None:
-            self._amount = _Window(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now, tuning)
+            self._amount = _Period(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now, tuning)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
         #: For each worker that waits for the budget: start of the wait, and estimate of the first call.

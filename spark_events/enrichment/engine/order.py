@@ -71,7 +71,7 @@ class Unordered(Ordered):
         while True:
             # Set this number before reading `settled`. In this order, either this thread sees an answer, or the loop's
             # thread wakes this thread.
-            buffer.wanted = self._seen + self._share()
+            buffer.wanted = self._seen + self._group_rows()
             if self._walk is None:
                 if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
                     return None
@@ -82,16 +82,16 @@ class Unordered(Ordered):
                 return found
             self._walk = None
             if buffer.settled == self._seen:
-                buffer.wanted = self._seen + self._share()
+                buffer.wanted = self._seen + self._group_rows()
                 if buffer.settled == self._seen:
                     return None
 
-    def _share(self) -> int:
+    def _group_rows(self) -> int:
         """Return the number of answered rows to return together."""
-        share = min(self._tuning.min_rows, self._buffer.allowed_rows // self._tuning.parts)
+        rows = min(self._tuning.min_rows, self._buffer.allowed_rows // self._tuning.parts)
         if self._buffer.is_full:
-            share = min(share, self._buffer.rows // self._tuning.parts)
-        return max(1, share)
+            rows = min(rows, self._buffer.rows // self._tuning.parts)
+        return max(1, rows)
 
     def _leaving(self) -> Iterator[Answered]:
         # Remove answers from a batch only when the caller takes them, because `unfinished` reports them until then.

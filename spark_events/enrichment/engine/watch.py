@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedShareTuning
+from spark_events.enrichment.engine.blocked_fraction import BlockedFraction, BlockedFractionTuning
 from spark_events.enrichment.engine.frames import Holder, frame_of, holder_of, location
 from spark_events.enrichment.engine.loop import BackgroundLoop
 
@@ -31,13 +31,13 @@ class WatchTuning:
         look_seconds: time between two observations.
         min_looks: minimum number of consecutive observations. A count, not a time: a CPU-starved process observes
             rarely.
-        share: thresholds for many short blocking calls.
+        fraction: thresholds for many short blocking calls.
     """
 
     blocked_seconds: float = 0.5
     look_seconds: float = 0.1
     min_looks: int = 3
-    share: BlockedShareTuning = dataclasses.field(default_factory=BlockedShareTuning)
+    fraction: BlockedFractionTuning = dataclasses.field(default_factory=BlockedFractionTuning)
 
 
 class Watch:
@@ -54,7 +54,7 @@ class Watch:
     def __init__(self, background: BackgroundLoop, tuning: WatchTuning | None = None) -> None:
         self._background = background
         self._tuning = tuning or WatchTuning()
-        self._share = BlockedShare(self._tuning.share)
+        self._fraction = BlockedFraction(self._tuning.fraction)
         self._sampled = time.monotonic()
         self._has_run = False
         self._beat = self._since = time.monotonic()
@@ -113,11 +113,11 @@ class Watch:
         return holder
 
     def _sample(self, holder: Holder | None) -> None:
-        """Add a sample to the share of time for which calls block the loop."""
+        """Add a sample to the fraction of time for which calls block the loop."""
         passed, self._sampled = time.monotonic() - self._sampled, time.monotonic()
         blocks = holder is not None and self._still_runs(holder)
         line = location(holder.mine.f_code, holder.mine.f_lineno) if holder is not None and blocks else None
-        found = self._share.add(passed, line)
+        found = self._fraction.add(passed, line)
         if found is None or found in self._named:
             return
         self._named.add(found)
@@ -136,7 +136,7 @@ class Watch:
             self._background.loop.call_soon_threadsafe(self._note_iteration)
         except RuntimeError:  # the loop has ended together with its process
             return False
-        time.sleep(self._tuning.share.gap_seconds)
+        time.sleep(self._tuning.fraction.gap_seconds)
         again = None if self._has_run else self._holder()
         return again is not None and again.entry is holder.entry
 
