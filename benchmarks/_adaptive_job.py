@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks._adaptive_client import client_of
 from spark_events import Limits, enrich_batch
 
 
@@ -27,17 +26,10 @@ def run(url: str, rows: int, setting: str, master: str) -> None:
         master: ``local-cluster[executors,cores,memory]``.
     """
 
-    @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Any]:
-        import aiohttp
-
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield session
+    opened, get = client_of(url)
 
     async def lookup(row: Any, ctx: Any) -> Any:
-        async with ctx.resource.get(f"/{row.id}") as response:
-            response.raise_for_status()
-            return await response.json()
+        return await get(ctx.resource, row.id)
 
     executors, cores = (int(number) for number in re.findall(r"\d+", master)[:2])
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")

@@ -18,9 +18,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks._adaptive_client import client_of
 from spark_events.enrichment.driver.channel_server import opened_channel
 from spark_events.enrichment.engine.job_state import JobState
 from spark_events.enrichment.settings import Auto
@@ -205,8 +206,6 @@ def _client(
         port, secret: the driver's port, to share the window of the job; "": this process has its own window.
         number: number of this process.
     """
-    import aiohttp
-
     from spark_events.enrichment.engine.calls import Chunk
     from spark_events.enrichment.engine.engine import Definition, Engine
     from spark_events.enrichment.engine.failure import RowFailure
@@ -218,15 +217,10 @@ def _client(
     from spark_events.enrichment.settings import Budget
     from spark_events.enrichment.worker.channel_client import ChannelAddress, TaskAttempt
 
-    @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[aiohttp.ClientSession]:
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield session
+    opened, get = client_of(url)
 
     async def lookup(row: int, ctx: Any) -> Any:
-        async with ctx.resource.get(f"/{row}") as response:
-            response.raise_for_status()
-            return await response.json()
+        return await get(ctx.resource, row)
 
     auto, _, tasks = setting.partition("-")
     given: Any = auto if tasks else int(setting)

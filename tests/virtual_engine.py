@@ -25,6 +25,7 @@ from spark_events.enrichment.engine.ledger import JobLimits, Ledger, leased
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.run import Definition
+from spark_events.enrichment.engine.tuning import EngineTuning
 from spark_events.enrichment.engine.watch import Watch
 from spark_events.enrichment.plan import Plan
 
@@ -149,6 +150,7 @@ class VirtualRun:
         rate: attempts per second; None: no limit.
         job: limits that a ledger in this process leases to the run, as for a task without leases; None: no limits.
         process: the worker process, to share its state between runs; default: a new process.
+        tuning: constants of the algorithms.
         plan: arguments of the plan.
 
     Attributes:
@@ -165,6 +167,7 @@ class VirtualRun:
         rate: float | None = None,
         job: JobLimits | None = None,
         process: Process | None = None,
+        tuning: EngineTuning | None = None,
         **plan: Any,
     ) -> None:
         self._plan = Plan(fn, **plan)
@@ -172,6 +175,7 @@ class VirtualRun:
         self._rate = rate
         self._job = job
         self._process = process
+        self._tuning = tuning
         self.pairs: list[tuple[Any, Any]] = []
         self.times: list[float] = []
         self.seconds = 0.0
@@ -197,7 +201,7 @@ class VirtualRun:
             share = JobShare(self._job, self._plan.budget, process.clock)
             lease = functools.partial(leased, Ledger(self._job, process.clock), 0)
             sharing = asyncio.ensure_future(share.run(lease))
-        engine = Engine(self._plan, self._made, self._rate, share=share, process=process)
+        engine = Engine(self._plan, self._made, self._rate, share=share, tuning=self._tuning, process=process)
         given = chunks_of(chunks) if isinstance(chunks, Sequence) else chunks
 
         def consume() -> None:

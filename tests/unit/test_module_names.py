@@ -21,7 +21,6 @@ SAME = {
     "run": "a command, and the context of a run of the engine",
     "watch": "a command, and the engine's watch over its event loop",
     "breaker": "the same algorithm's two uses, which share no code: for a reporter, and for an enrichment",
-    "deadlines": "deadlines of Spark's work, and the timeouts of an enrichment's calls",
     "settings": "settings as strings, and options as objects for an enrichment",
     "models": "classes as an enrichment's output, on the driver and in the engine",
 }

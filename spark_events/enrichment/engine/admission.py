@@ -6,17 +6,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.failure import EndError
 from spark_events.enrichment.engine.limiter import Attempt, Limiter
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Admission"]
-
-#: A wait of at least this share of the latency shows that the window does not limit the calls in flight.
-_NOTABLE = 0.1
 
 
 class Admission:
@@ -31,6 +28,7 @@ class Admission:
     def __init__(self, run: EngineRun, limiters: Sequence[Limiter], window: Window | SharedWindow) -> None:
         self.limiters = limiters
         self._run = run
+        self._tuning = run.tuning.admission
         self._window = window
 
     @property
@@ -84,15 +82,15 @@ class Admission:
                 f"the destination asks to wait another {limiter.until - run.clock():.1f} s, "
                 f"longer than the remaining part of total_timeout ({run.total:g} s)",
             )
-        slot.deadline = final if again or limiter.is_timed else math.inf
+        slot.expires = final if again or limiter.is_timed else math.inf
         before = run.clock()
         slot.permits[limiter] = await limiter.enter(attempt)
         waited = run.clock() - before
-        slot.deadline = math.inf
+        slot.expires = math.inf
         if run.stopping:
             # The limiter has admitted the call after the run ended; the call's row has already been returned as failed.
             raise asyncio.CancelledError
-        self._window.is_idle |= waited > max(limiter.min_wait, _NOTABLE * self._window.latency)
+        self._window.is_idle |= waited > max(limiter.min_wait, self._tuning.min_wait_ratio * self._window.latency)
         return waited
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:

@@ -19,11 +19,6 @@ from spark_events.enrichment.engine.waiting import WaitingAttempts
 
 __all__ = ["AllowedRate"]
 
-#: Seconds for which the first attempts of a task wait for the connection to the driver.
-_CONNECT_SECONDS = 0.25
-#: Time between two reports to the driver, in seconds.
-_REPORT_SECONDS = 0.1
-
 
 class AllowedRate:
     """Limiter that spaces attempts evenly at this process's share of the allowed rate.
@@ -56,7 +51,7 @@ class AllowedRate:
         self._interval = 0.0
         self._share = RateShare(is_settling=holds)
         #: The time at which the next attempt may start.
-        self._free = clock() + _CONNECT_SECONDS
+        self._free = clock() + self._tuning.connect_seconds
         #: Attempts that began before this time belong to an earlier epoch.
         self._since = -math.inf
         #: The report that is in preparation, time of the last one, and whether an attempt has waited since then.
@@ -74,7 +69,7 @@ class AllowedRate:
 
     def connect(self, send: Callable[[RateReport], None]) -> None:
         """Report with this function from now on; :meth:`receive` gets the shares."""
-        self._send, self._interval = send, _REPORT_SECONDS
+        self._send, self._interval = send, self._tuning.reports.max_interval
         self._report(asks=True)
 
     def go_alone(self) -> None:
@@ -171,7 +166,7 @@ class AllowedRate:
         now, draft = self._clock(), self._draft
         elapsed = max(now - self._reported, self._interval)
         is_limited = self._has_waited or self._waiting or not elapsed
-        wanted = math.inf if is_limited else 1.25 * draft.begun / elapsed + 1
+        wanted = math.inf if is_limited else self._tuning.spare_ratio * draft.begun / elapsed + 1
         self._draft, self._reported, self._has_waited = RateReport(), now, False
         self._send(draft._replace(epoch=self._share.epoch, wanted=wanted, asks=asks))
 

@@ -40,7 +40,7 @@ def assemble(run: EngineRun, resource: Any) -> Pool:
     attempts = CallAttempts(run, invoke, _acceptor(run), admission, Feedback(run, destination), places)
     settlement = RowAnswers(run.counts, _sharing(run))
     low = LowMark(signals.low, signals.on_low)
-    feed: Feed = InOrder(low.look)
+    feed: Feed = InOrder(low.look, run.tuning.pool.block_rows)
     if plan.key is not None:
         feed = KeyedQueues(settlement.settle, low.look, skip_after_failure=plan.on_failure == "fail", hot=run.hot)
     elif plan.batch_size is not None:
@@ -50,7 +50,7 @@ def assemble(run: EngineRun, resource: Any) -> Pool:
 
 def _destination(run: EngineRun) -> DestinationState:
     """Return the state of the destination, which the process keeps between runs."""
-    process, definition, tuning, clock = run.process, run.inputs.definition, run.inputs.tuning, run.clock
+    process, definition, tuning, clock = run.process, run.inputs.definition, run.tuning, run.clock
     breaker, config = None, run.plan.circuit_breaker
     if config is not None:
         breaker = process.breakers.get(
@@ -62,7 +62,9 @@ def _destination(run: EngineRun) -> DestinationState:
     )
     return DestinationState(
         process.gates.get(definition.calls, lambda: Gate(clock)),
-        shared.quota if shared else process.quotas.get(definition.calls, lambda: ReportedQuota(clock)),
+        shared.quota
+        if shared
+        else process.quotas.get(definition.calls, lambda: ReportedQuota(clock, tuning=tuning.quota)),
         shared.rate if shared else process.allowed.get(definition.calls, lambda: _alone(clock, tuning)),
         window,
         breaker,

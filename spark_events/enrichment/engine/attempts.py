@@ -15,7 +15,6 @@ from spark_events.enrichment.engine.admission import Admission
 from spark_events.enrichment.engine.back_off import back_off, doubled
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.failure import (
     ABANDONED,
     AbandonedError,
@@ -29,6 +28,7 @@ from spark_events.enrichment.engine.feedback import Feedback
 from spark_events.enrichment.engine.invoke import Invoke
 from spark_events.enrichment.engine.places import Places
 from spark_events.enrichment.engine.run import EngineRun
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.settings import Retry
 
@@ -64,18 +64,18 @@ class CallAttempts:
         self.feedback = feedback
         self.places = places
         self._run = run
-        self._tuning = run.inputs.tuning.back_off
+        self._tuning = run.tuning.back_off
         self._retry = run.plan.retry or _ONCE
 
     async def begin(self, slot: Slot) -> RowFailure | None:
-        """Wait until the first attempt may start, and set its deadline; return a failure if it will never start."""
+        """Wait until the first attempt may start, and set when it expires; return a failure if it will never start."""
         slot.started = self._run.clock()
         try:
             slot.started += await self.admission.enter(slot, again=False)
         except (EndError, AttemptError, asyncio.CancelledError) as error:
             return failure_of(self._end_of(slot, error), 0, self._run.clock() - slot.started)
         now = self._run.clock()
-        slot.deadline = min(now + self._run.timeout, slot.started + self._run.total)
+        slot.expires = min(now + self._run.timeout, slot.started + self._run.total)
         return None
 
     async def heed(self, slot: Slot) -> None:
@@ -166,7 +166,7 @@ class CallAttempts:
     async def _once(self, slot: Slot, call: Call) -> Any:
         counts = self._run.counts
         slot.attempted = now = self._run.clock()
-        slot.deadline = min(now + self._run.timeout, slot.started + self._run.total)
+        slot.expires = min(now + self._run.timeout, slot.started + self._run.total)
         counts.begin()
         failed: BaseException | None = None
         answer: Any = None
@@ -185,7 +185,7 @@ class CallAttempts:
                 failed = self._failed(slot, None)
         if failed is not None:
             raise failed
-        slot.deadline = math.inf
+        slot.expires = math.inf
         counts.end(self._run.clock() - now)
         self.feedback.measure(slot)
         self.answered(slot)
@@ -246,7 +246,7 @@ class CallAttempts:
         counts.throttled += verdict.throttled
         counts.partly_throttled += verdict.throttled and is_partial
         counts.unreachable += verdict.unreachable and not is_partial
-        call.failed(counts.answers, exceeds_rate=verdict.exceeds_rate)
+        call.failed(counts.answers, self._tuning.suspicious_attempts, exceeds_rate=verdict.exceeds_rate)
         self.feedback.failed(slot, failed)
         self.admission.leave(slot, answered=verdict.answered or is_partial)
 
@@ -276,9 +276,9 @@ class CallAttempts:
         return None if is_late else pause
 
     async def _pause(self, slot: Slot, seconds: float, *, lends: bool) -> None:
-        slot.deadline = slot.started + self._run.total
+        slot.expires = slot.started + self._run.total
         await (self.places.lend(seconds) if lends and seconds else asyncio.sleep(seconds))
-        slot.deadline = math.inf
+        slot.expires = math.inf
 
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
         """Return the error; for a cancellation during a wait, return the error that explains it.

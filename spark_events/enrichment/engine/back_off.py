@@ -9,6 +9,7 @@ from spark_events.enrichment.settings import Retry
 
 __all__ = ["BackOffTuning", "back_off", "doubled"]
 
+#: Bound of the exponent, so that no number of attempts overflows a float.
 _MOST_DOUBLINGS = 64
 
 
@@ -19,12 +20,14 @@ class BackOffTuning:
     Attributes:
         overtaking_attempts: after this number of attempts, a call that was rejected because of the rate no longer
             overtakes first attempts. Otherwise a call that the destination always rejects would take their turns.
+        suspicious_attempts: after this number of attempts, a rejected call may itself be the reason for its rejections.
         busy_seconds: longest pause of a row whose destination is busy with other rows, if the latency is unknown.
         give_up_ratio: share of ``total_timeout`` after which a destination that has only rejected calls counts as down.
             Pauses double, so the last pause may take up to half of the available time.
     """
 
     overtaking_attempts: int = 2
+    suspicious_attempts: int = 3
     busy_seconds: float = 1.0
     give_up_ratio: float = 0.4
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-#: Sampling interval: the buffer measures the size of one in this many answers.
-SAMPLE = 64
-#: Number of recent answers that mainly determine the mean size.
-_MEMORY = 256
-#: Limits of a size measurement: nesting depth, and items per container. Other items count with the mean size.
-_DEEP, _MANY = 6, 32
-#: The buffer counts as full if less than 1 / _SHARES of its rows is free.
-_SHARES = 8
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BufferTuning:
+    """Constants of the buffer.
+
+    Attributes:
+        sample_rows: the buffer measures the size of one in this many answers.
+        ewma_answers: number of recent answers that mainly determine the mean size; the weight of an answer (alpha) is
+            the reciprocal.
+        max_depth: maximum nesting depth in a size measurement.
+        max_items: maximum number of items per container in a size measurement. Other items count with the mean size.
+        parts: the buffer counts as full if less than this part of its rows, as a reciprocal, is free.
+    """
+
+    sample_rows: int = 64
+    ewma_answers: int = 256
+    max_depth: int = 6
+    max_items: int = 32
+    parts: int = 8
+
+
+_TUNING = BufferTuning()
 
 
 class RowBuffer:
@@ -29,6 +44,7 @@ class RowBuffer:
         width: the maximum number of rows in flight.
         on_news: called when a chunk has all its answers, when the first answer was measured, and for each answer once
             ``settled`` has reached ``wanted``.
+        tuning: constants.
 
     Attributes:
         rows: the number of rows held.
@@ -38,9 +54,13 @@ class RowBuffer:
         measured: the number of answers whose size was measured.
         most_rows: the largest number of rows held.
         most_bytes: the largest estimated number of bytes held.
+        tuning: constants.
     """
 
-    def __init__(self, rows: int, size: int, width: int, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, rows: int, size: int, width: int, on_news: Callable[[], None], tuning: BufferTuning = _TUNING
+    ) -> None:
+        self.tuning = tuning
         self.rows = self.most_rows = self.most_bytes = 0
         self.measured = self.settled = 0
         self.wanted = math.inf
@@ -50,7 +70,7 @@ class RowBuffer:
         self._allowed_bytes = size
         self._bytes = 0
         # Passing a smaller chunk between threads would cost more than the parallelism saves.
-        self._least = max(1, rows // _SHARES)
+        self._least = max(1, rows // tuning.parts)
         self._last = 1
         self._answer = 0.0
 
@@ -92,8 +112,8 @@ class RowBuffer:
 
     def measure(self, answer: Any) -> None:
         """Add an answer's size to the mean."""
-        size = size_of(answer)
-        self._answer += (size - self._answer) / min(self.measured + 1, _MEMORY)
+        size = size_of(answer, self.tuning)
+        self._answer += (size - self._answer) / min(self.measured + 1, self.tuning.ewma_answers)
         # Increment this number last, because another thread reads it before it reads the mean.
         self.measured += 1
         if self.measured == 1:
@@ -103,16 +123,16 @@ class RowBuffer:
         return int(self._bytes + self.rows * self._answer)
 
 
-def size_of(value: Any) -> float:
+def size_of(value: Any, tuning: BufferTuning = _TUNING) -> float:
     """Return the size in bytes of a value with its nested values; exclude mapping keys, which most answers share."""
     try:
-        return _size_of(value, _DEEP)
+        return _size_of(value, tuning.max_depth, tuning.max_items)
     except Exception:
         # A user-defined class raised an error. Whether the value is a valid answer is checked later.
         return float(object.__sizeof__(value))
 
 
-def _size_of(value: Any, deep: int) -> float:
+def _size_of(value: Any, deep: int, many: int) -> float:
     size = float(sys.getsizeof(value))
     parts: Iterable[Any]
     if isinstance(value, dict):
@@ -122,7 +142,7 @@ def _size_of(value: Any, deep: int) -> float:
     else:
         return size
     if deep and value:
-        looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
+        looked = [_size_of(part, deep - 1, many) for part in itertools.islice(parts, many)]
         # A user-defined class may have a length but no items.
         size += sum(looked) / max(1, len(looked)) * len(value)
     return size

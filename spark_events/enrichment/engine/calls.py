@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from spark_events.enrichment.engine.buffer import SAMPLE, RowBuffer
+from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.failure import RowFailure
 
 __all__ = ["PENDING", "Call", "Chunk", "GroupCall", "Part", "RowBatch"]
@@ -53,8 +53,6 @@ class Part:
     rows: Sequence[int]
 
 
-#: Number of attempts after which a rejected call may itself be the reason for its rejections.
-_SUSPICIOUS_ATTEMPTS = 3
 #: Placeholder for a pending answer.
 PENDING: Final = object()
 
@@ -84,7 +82,7 @@ class RowBatch:
         self.answers[index] = answer
         self.left -= 1
         buffer = self._buffer
-        if not index % SAMPLE or not buffer.measured:
+        if not index % buffer.tuning.sample_rows or not buffer.measured:
             buffer.measure(answer)
         buffer.settled += 1
         if not self.left or buffer.settled >= buffer.wanted:
@@ -115,15 +113,16 @@ class Call:
         self.is_served = self.is_singled_out = False
         self._answers = 0
 
-    def failed(self, answers: int, *, exceeds_rate: bool) -> None:
+    def failed(self, answers: int, suspicious: int, *, exceeds_rate: bool) -> None:
         """Record a failed attempt.
 
         Args:
             answers: number of attempts of all calls that the destination has answered so far.
+            suspicious: number of attempts after which a rejected call may itself be the reason for its rejections.
             exceeds_rate: whether the destination rejected the attempt because of the rate.
         """
         is_answering, self._answers = answers > self._answers, answers
-        self.is_singled_out |= exceeds_rate and is_answering and self.attempt >= _SUSPICIOUS_ATTEMPTS
+        self.is_singled_out |= exceeds_rate and is_answering and self.attempt >= suspicious
         self.vain = 1 if is_answering and not self.is_singled_out else self.vain + 1
 
     def positions(self) -> Iterable[tuple[RowBatch, int]]:

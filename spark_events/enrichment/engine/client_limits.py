@@ -5,17 +5,26 @@ Without a warning, such a limit would slow down or fail a batch for no visible r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from spark_events.enrichment.plan import Plan
 from spark_events.failures.registry import families
 
-__all__ = ["shortcomings", "used_up"]
+__all__ = ["ClientLimitTuning", "shortcomings", "used_up"]
 
-#: If at least this share of a client's connections is in use, the client counts as the factor that limits the calls in
-#: flight.
-_NEAR = 0.9
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientLimitTuning:
+    """Constants of :func:`used_up`.
+
+    Attributes:
+        min_used_ratio: if at least this share of a client's connections is in use, the client counts as the factor that
+            limits the calls in flight.
+    """
+
+    min_used_ratio: float = 0.9
 
 
 def shortcomings(resource: Any, plan: Plan) -> list[str]:
@@ -29,19 +38,20 @@ def _parts(resource: Any) -> list[Any]:
     return list((resource if isinstance(resource, dict) else getattr(resource, "__dict__", {})).values())
 
 
-def used_up(resource: Any, plan: Plan, used: int) -> list[str]:
+def used_up(resource: Any, plan: Plan, used: int, tuning: ClientLimitTuning) -> list[str]:
     """Return warnings about clients whose number of connections limited the calls in flight.
 
     Args:
         resource: the open resource.
         plan: the plan; if the user has bounded the calls in flight, there is no warning.
         used: the maximum number of calls in flight.
+        tuning: constants.
     """
-    texts, window = [], plan.window
+    texts, window, near = [], plan.window, tuning.min_used_ratio
     for client in (resource, *_parts(resource)):
         name, allowed, option = _pool_of(client)
         # If the connections do not even suffice for the initial window, `shortcomings` has already warned.
-        if isinstance(allowed, int) and window.initial <= allowed < window.max and used >= _NEAR * allowed:
+        if isinstance(allowed, int) and window.initial <= allowed < window.max and used >= near * allowed:
             texts.append(
                 f"the {name} client of each task allows {allowed:,} connections, which limits calls in flight: raise "
                 f"{option}, or lower Auto.max to {allowed:,} if the server allows no more connections"

@@ -68,10 +68,10 @@ class Engine:
     ) -> None:
         self._process = process = process or current_process()
         self._plan = plan
-        self._counts = counts = EngineCounts()
-        self._hot = hot = HotKeys(plan.expected_in_flight)
-        moment = process.clock() if began is None else began
         tuning = tuning or EngineTuning()
+        self._counts = counts = EngineCounts(tuning.counts)
+        self._hot = hot = HotKeys(plan.expected_in_flight, tuning.hot_keys)
+        moment = process.clock() if began is None else began
         self._share = share
         # Minimum number of waiting calls, so that workers stay busy while the next chunk is fetched and converted to
         # rows.
@@ -79,8 +79,8 @@ class Engine:
         inputs = RunInputs(plan, definition, rate, misfit, share, shared, moment, tuning)
         self._life = RunLife(inputs, process, counts, hot, self._low)
         flying = plan.expected_in_flight * (plan.batch_size or 1)
-        self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._life.notify)
-        self._held = (Ordered if plan.ordered else Unordered)(self._buffer)
+        self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._life.notify, tuning.buffer)
+        self._held = Ordered(self._buffer) if plan.ordered else Unordered(self._buffer, tuning.order)
         self._given_up = False
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:

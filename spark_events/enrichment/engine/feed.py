@@ -11,8 +11,6 @@ from typing import Any
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 
-#: Count rows in blocks of this size, which is cheaper; `waiting` is too low by less than one block.
-BLOCK = 32
 #: Batch and index of a row, its call, and the row. Without a call, the pool creates the call on demand. Without a row,
 #: the call has several rows.
 Taken = tuple[RowBatch, int, Call | None, Any]
@@ -77,10 +75,17 @@ class Feed(abc.ABC):
 
 
 class InOrder(Feed):
-    """Feed that calls rows in order of arrival, one row per call."""
+    """Feed that calls rows in order of arrival, one row per call.
 
-    def __init__(self, on_take: Callable[[int], None]) -> None:
+    Args:
+        on_take: called with ``waiting`` when it has decreased.
+        block_rows: number of rows that are counted together, which is cheaper; ``waiting`` is too low by less than this
+            number.
+    """
+
+    def __init__(self, on_take: Callable[[int], None], block_rows: int) -> None:
         super().__init__(on_take)
+        self._block_rows = block_rows
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
         # Endless iterators keep the position in C code and need no Python code per row.
         self.take = itertools.chain.from_iterable(self._blocks()).__next__
@@ -97,8 +102,8 @@ class InOrder(Feed):
             batch, indices = self._batches.popleft()
             # Iterating over all rows is faster than reading them one by one.
             rows = iter(batch.rows) if len(indices) == len(batch.rows) else map(batch.rows.__getitem__, indices)
-            for start in range(0, len(indices), BLOCK):
-                block = indices[start : start + BLOCK]
+            for start in range(0, len(indices), self._block_rows):
+                block = indices[start : start + self._block_rows]
                 self.waiting -= len(block)
                 self._on_take(self.waiting)
                 # `rows` comes last: at the end of `block`, zip takes no row.

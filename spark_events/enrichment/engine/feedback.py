@@ -7,18 +7,15 @@ import math
 
 from spark_events.enrichment.engine.allowed_rate import AllowedRate
 from spark_events.enrichment.engine.breaker import DestinationBreaker
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.failure import AttemptError
 from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["DestinationState", "Feedback"]
-
-#: If the destination has answered no call for this time, a rejection because of an overload applies to all calls.
-_ANSWER_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Feedback:
     @property
     def _is_answering(self) -> bool:
         """Whether the destination has answered calls lately; with slow calls, answers are farther apart."""
-        longest = max(_ANSWER_SECONDS, 2 * self.destination.window.latency)
+        longest = max(self._run.tuning.feedback.answer_seconds, 2 * self.destination.window.latency)
         return self._run.clock() - self._answered <= longest
 
     def measure(self, slot: Slot) -> None:

@@ -19,12 +19,9 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from spark_events.enrichment.engine.fair_shares import whole_shares
-from spark_events.enrichment.engine.remaining_calls import LowestLimit, RemainingCalls
+from spark_events.enrichment.engine.remaining_calls import LowestLimit, QuotaTuning, RemainingCalls
 
 __all__ = ["JobQuota", "QuotaLease", "QuotaReport"]
-
-#: Seconds without a report after which the leases of a process expire.
-_FORGOTTEN = 5.0
 
 
 class QuotaReport(NamedTuple):
@@ -75,10 +72,16 @@ class _QuotaMember:
 
 
 class JobQuota:
-    """Thread-safe reported limit of one job, and the processes that share it."""
+    """Thread-safe reported limit of one job, and the processes that share it.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        clock: monotonic time in seconds.
+        tuning: constants.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, tuning: QuotaTuning | None = None) -> None:
         self._clock = clock
+        self._tuning = tuning or QuotaTuning()
         self._calls = RemainingCalls(clock)
         self._lock = threading.Lock()
         self._members: dict[Hashable, _QuotaMember] = {}
@@ -94,7 +97,8 @@ class JobQuota:
         """
         with self._lock:
             now, calls, had_limits = self._clock(), self._calls, self._calls.limits
-            for other in [other for other, member in self._members.items() if now - member.seen > _FORGOTTEN]:
+            silent = self._tuning.reports.silent_seconds
+            for other in [other for other, member in self._members.items() if now - member.seen > silent]:
                 self._remove(other)
             is_new = name not in self._members
             member = self._members.setdefault(name, _QuotaMember(send))

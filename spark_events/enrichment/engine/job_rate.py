@@ -22,11 +22,6 @@ from spark_events.enrichment.engine.rate_search import AllowedRateTuning, RateSe
 
 __all__ = ["JobRate", "RateReport", "RateShare"]
 
-#: Seconds without a report after which a process no longer counts.
-_FORGOTTEN = 5.0
-#: Seconds in which every process reports.
-_ALL_REPORT = 0.15
-
 
 class RateReport(NamedTuple):
     """What a process reports about its attempts since its previous report.
@@ -98,7 +93,8 @@ class JobRate:
         rate: float = math.inf,
     ) -> None:
         self._clock = clock
-        self._search = RateSearch(clock, tuning or AllowedRateTuning())
+        self._tuning = tuning or AllowedRateTuning()
+        self._search = RateSearch(clock, self._tuning)
         self._search.rate, self._search.limits = rate, rate < math.inf
         self._lock = threading.Lock()
         self._members: dict[Hashable, _RateMember] = {}
@@ -113,14 +109,15 @@ class JobRate:
                 thread, and must neither wait nor report.
         """
         with self._lock:
-            now, search, before = self._clock(), self._search, self._search.free
-            for other in [other for other, member in self._members.items() if now - member.seen > _FORGOTTEN]:
+            now, search, before, tuning = self._clock(), self._search, self._search.free, self._tuning
+            silent = tuning.reports.silent_seconds
+            for other in [other for other, member in self._members.items() if now - member.seen > silent]:
                 del self._members[other]
             member = self._members.setdefault(name, _RateMember(send))
             member.wanted, member.seen = report.wanted, now
             search.passed(report.begun, report.answers)
             current = report.current if report.epoch == search.epoch else 0
-            least = max(1.5 * report.latency, _ALL_REPORT if len(self._members) > 1 else 0.0)
+            least = max(1.5 * report.latency, tuning.all_report_seconds if len(self._members) > 1 else 0.0)
             for number in range(report.rejected):
                 search.rejected(is_current=number < current, asked=report.asked, least=least)
             if report.asks:

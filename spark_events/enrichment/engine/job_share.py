@@ -38,9 +38,6 @@ class JobShareTuning:
     max_slots: int = 500
 
 
-_TUNING = JobShareTuning()
-
-
 class Grant(NamedTuple):
     """Permission for one attempt.
 
@@ -60,6 +57,7 @@ class JobShare:
         limits: the limits of the whole job.
         budget: estimates and usage; None: calls have no cost.
         clock: monotonic time in seconds.
+        tuning: constants.
 
     Attributes:
         cause: the limit that delays calls, or ""; reported in the statistics.
@@ -71,7 +69,14 @@ class JobShare:
     #: A lease needs a round trip to the driver.
     limits, until, is_timed, min_wait = True, 0.0, False, 0.02
 
-    def __init__(self, limits: JobLimits, budget: Budget | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: JobLimits,
+        budget: Budget | None,
+        clock: Callable[[], float] = time.monotonic,
+        tuning: JobShareTuning | None = None,
+    ) -> None:
+        self._tuning = tuning or JobShareTuning()
         self._limits = limits
         self._budget = budget
         self._clock = clock
@@ -237,10 +242,10 @@ class JobShare:
             self._serve()
             if not (self._again or self._first):
                 try:
-                    await asyncio.wait_for(self._news.wait(), _TUNING.max_seconds)
+                    await asyncio.wait_for(self._news.wait(), self._tuning.max_seconds)
                 except asyncio.TimeoutError:
                     continue
-            await asyncio.sleep(_TUNING.collect_seconds)
+            await asyncio.sleep(self._tuning.collect_seconds)
 
     def ask(self, *, is_last: bool = False) -> Ask:
         """Return the next request, which also returns the unused part of the current lease.
@@ -251,7 +256,7 @@ class JobShare:
         self._lease = lease._replace(calls=0, amount=0.0)
         if limits.amount_per_minute is not None and lease.amount:
             self._unused[lease.slot] = self._unused.get(lease.slot, 0.0) + lease.amount
-        unused = tuple(self._unused.items())[: _TUNING.max_slots]
+        unused = tuple(self._unused.items())[: self._tuning.max_slots]
         for slot, _ in unused:
             del self._unused[slot]
         debt, self._debt = self._debt, 0.0

@@ -38,12 +38,19 @@ class JobState:
     Args:
         bounds: bounds of the calls in flight; None: each task has a fixed number.
         clock: monotonic time in seconds.
+        tuning: constants of the algorithms.
     """
 
-    def __init__(self, bounds: Auto | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.window = None if bounds is None else JobWindow(bounds, clock)
-        self.rate = JobRate(clock)
-        self.quota = JobQuota(clock)
+    def __init__(
+        self,
+        bounds: Auto | None,
+        clock: Callable[[], float] = time.monotonic,
+        tuning: EngineTuning | None = None,
+    ) -> None:
+        tuning = tuning or EngineTuning()
+        self.window = None if bounds is None else JobWindow(bounds, clock, tuning.window)
+        self.rate = JobRate(clock, tuning.allowed_rate)
+        self.quota = JobQuota(clock, tuning.quota)
 
     def report(self, name: Hashable, part: str, body: Sequence[Any], send: Send) -> None:
         """Process a task's report.
@@ -88,8 +95,8 @@ class TaskState:
         self._bounds = bounds
         self.window = None if bounds is None else SharedWindow(clock, tuning.window)
         self.rate = AllowedRate(clock, tuning.allowed_rate, holds=bounds is None)
-        self._leased = LeasedCalls(clock)
-        self.quota = ReportedQuota(clock, leased=self._leased)
+        self._leased = LeasedCalls(clock, tuning.quota)
+        self.quota = ReportedQuota(clock, leased=self._leased, tuning=tuning.quota)
 
     def connect(self, send: Send) -> None:
         """Report with this function from now on."""

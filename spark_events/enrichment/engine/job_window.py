@@ -22,16 +22,12 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from spark_events.enrichment.engine.deadlines import HEARTBEAT_SECONDS
 from spark_events.enrichment.engine.fair_shares import whole_shares
 from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.engine.window_search import WindowTuning
 from spark_events.enrichment.settings import Auto
 
 __all__ = ["CallReport", "JobWindow", "Share"]
-
-#: Seconds without a report after which a process no longer counts.
-_FORGOTTEN = 5.0
 
 
 class CallReport(NamedTuple):
@@ -120,6 +116,7 @@ class JobWindow:
     ) -> None:
         self._least = bounds.min
         self._clock = clock
+        self._reports = (tuning or WindowTuning()).reports
         self._window = Window(bounds, tuning)
         self._lock = threading.Lock()
         self._round = 0
@@ -156,8 +153,8 @@ class JobWindow:
 
     def _enter(self, name: Hashable, report: CallReport, send: Callable[[Share], None], now: float) -> _Member:
         """Add a process or update its state, and remove processes that no longer report."""
-        window, members = self._window, self._members
-        for other in [other for other, member in members.items() if now - member.seen > _FORGOTTEN]:
+        window, members, silent = self._window, self._members, self._reports.silent_seconds
+        for other in [other for other, member in members.items() if now - member.seen > silent]:
             del members[other]
         if not members:
             window.begin(now)
@@ -183,7 +180,8 @@ class JobWindow:
         if any(window.rejected(math.inf) for _ in range(report.rejected)):
             return True
         # After this delay, every process has reported the answers that end a trial.
-        return window.beat(now - HEARTBEAT_SECONDS, 0) or (len(window.latencies) >= window.need and window.turn())
+        reported = now - self._reports.max_interval
+        return window.beat(reported, 0) or (len(window.latencies) >= window.need and window.turn())
 
     def _tell(self, before: tuple[int, bool], name: Hashable, now: float) -> None:
         """Begin the round if possible, and send the changed shares: to all processes if the round has changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
@@ -9,11 +10,7 @@ from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.feed import Feed, Settle, Taken
 
-__all__ = ["HotKeys", "KeyedQueues"]
-
-#: A key with fewer rows than this is never reported as hot, whatever the number of calls in flight.
-_LEAST_HOT = 20
-_MOST_NAMED = 10
+__all__ = ["HotKeyTuning", "HotKeys", "KeyedQueues"]
 
 
 class KeyedQueues(Feed):
@@ -99,6 +96,19 @@ def _skipped() -> RowFailure:
     return RowFailure("skipped", "SkippedError", "not called: an earlier row of the same key has no answer")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class HotKeyTuning:
+    """Constants of :class:`HotKeys`.
+
+    Attributes:
+        min_rows: a key with fewer rows than this is never reported as hot, whatever the number of calls in flight.
+        max_named: maximum number of keys that are reported.
+    """
+
+    min_rows: int = 20
+    max_named: int = 10
+
+
 class HotKeys:
     """Counter of rows per key in bounded memory (Misra-Gries algorithm).
 
@@ -107,9 +117,11 @@ class HotKeys:
 
     Args:
         width: the maximum number of calls in flight.
+        tuning: constants.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, tuning: HotKeyTuning | None = None) -> None:
+        self._tuning = tuning or HotKeyTuning()
         self.rows = 0
         self._width = width
         self._room = 4 * max(width, 64)
@@ -129,6 +141,6 @@ class HotKeys:
 
     def hot(self) -> list[tuple[Hashable, int]]:
         """Return some of the hot keys with a lower bound of their rows, the hottest key first."""
-        least = max(_LEAST_HOT, 2 * self.rows / self._width)
+        least = max(self._tuning.min_rows, 2 * self.rows / self._width)
         found = [(key, rows) for key, rows in self._counts.items() if rows >= least]
-        return sorted(found, key=lambda one: -one[1])[:_MOST_NAMED]
+        return sorted(found, key=lambda one: -one[1])[: self._tuning.max_named]

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.job_quota import QuotaLease, QuotaReport
-from spark_events.enrichment.engine.remaining_calls import LowestLimit
+from spark_events.enrichment.engine.remaining_calls import LowestLimit, QuotaTuning
 
 __all__ = ["LeasedCalls"]
-
-#: Minimum time between two reports in which attempts wait, and between other reports, in seconds.
-_SHORTEST, _LONGEST = 0.05, 0.1
 
 
 class LeasedCalls:
     """Attempts of this process that the driver allows; has the methods and attributes of a :class:`.RemainingCalls`.
+
+    Args:
+        clock: monotonic time in seconds.
+        tuning: constants.
 
     Attributes:
         limits: whether a limit is known.
@@ -23,7 +24,8 @@ class LeasedCalls:
         begun: the number of the latest attempt.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], tuning: QuotaTuning | None = None) -> None:
+        self._reports = (tuning or QuotaTuning()).reports
         self.limits = False
         self.until = 0.0
         self.begun = 0
@@ -37,7 +39,7 @@ class LeasedCalls:
     @property
     def reset_at(self) -> float:
         """Time at which waiting attempts ask the driver again."""
-        return max(self.until, self._reported + _SHORTEST)
+        return max(self.until, self._reported + self._reports.min_interval)
 
     def on_lease(self, listener: Callable[[], None]) -> None:
         """Call a function when calls have been leased."""
@@ -112,7 +114,7 @@ class LeasedCalls:
 
     def beat(self, reserved: int) -> None:
         """Report, ask for the calls that the process needs, and return the others; called several times per second."""
-        if self._clock() - self._reported < _LONGEST:
+        if self._clock() - self._reported < self._reports.max_interval:
             return
         lacking = self._needed + reserved - self._lease
         if lacking < 0:

@@ -30,7 +30,7 @@ from spark_events.enrichment.engine.fair_shares import whole_shares
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
-#: Time from a lease request until the lease expires, in seconds.
+#: Time from a lease request until the lease expires, in seconds. Not a tuning: the driver and the workers agree on it.
 LEASE_SECONDS = 1.0
 
 
@@ -57,9 +57,6 @@ class LedgerTuning:
     max_wait: float = 0.25
     rounding: float = 1e-9
     silent: float = 10.0
-
-
-_TUNING = LedgerTuning()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class Lease(NamedTuple):
     lacking: str = ""
 
 
-class _Window:
+class _Period:
     """Amounts granted within a sliding period; the caller passes the time.
 
     Args:
@@ -146,13 +143,15 @@ class _Window:
         period: length of the period, in seconds.
         burst: maximum accumulated credit, as seconds of the limit.
         now: the current time.
+        tuning: constants of the ledger.
     """
 
-    def __init__(self, limit: float, period: float, burst: float, now: float) -> None:
+    def __init__(self, limit: float, period: float, burst: float, now: float, tuning: LedgerTuning) -> None:
+        self._tuning = tuning
         self._limit = limit
         self._kept = period + LEASE_SECONDS
         #: Evenly spaced grants at this rate stay below the limit in every period.
-        self._rate = limit / (self._kept + _TUNING.slot)
+        self._rate = limit / (self._kept + tuning.slot)
         self._burst = burst
         self._free = now
         self._granted: dict[int, float] = {}
@@ -175,7 +174,7 @@ class _Window:
         delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire;
         otherwise throughput would be lost while a large call waits.
         """
-        while self._granted and (next(iter(self._granted)) + 1) * _TUNING.slot + self._kept <= now:
+        while self._granted and (next(iter(self._granted)) + 1) * self._tuning.slot + self._kept <= now:
             del self._granted[next(iter(self._granted))]
         used = sum(self._granted.values())
         room = self._limit - used
@@ -183,7 +182,7 @@ class _Window:
             room = min(room, self._limit - reserved - self._remainder(used, reserved))
         self._free = max(self._free, min(now - self._burst, credit_since))
         # An amount above the limit (possible with an even share, see JobLimits.share) needs an empty window.
-        is_empty = not reserved and used <= _TUNING.rounding * self._limit
+        is_empty = not reserved and used <= self._tuning.rounding * self._limit
         if self._free > now or (room < least and not is_empty):
             return 0.0
         granted = min(wanted, max(least, min(room, (now - self._free) * self._rate / sharers)))
@@ -207,7 +206,7 @@ class _Window:
     def owe(self, amount: float, now: float) -> None:
         """Count an amount that is used now."""
         if amount:
-            slot = int(now / _TUNING.slot)
+            slot = int(now / self._tuning.slot)
             self._granted[slot] = self._granted.get(slot, 0.0) + amount
             self._free += self.seconds(amount)
 
@@ -225,18 +224,25 @@ class Ledger:
     Args:
         limits: the limits.
         clock: monotonic time in seconds.
+        tuning: constants.
     """
 
-    def __init__(self, limits: JobLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: JobLimits,
+        clock: Callable[[], float] = time.monotonic,
+        tuning: LedgerTuning | None = None,
+    ) -> None:
+        self.tuning = tuning = tuning or LedgerTuning()
         now = clock()
         self._clock = clock
         self._lock = threading.Lock()
         self._calls = self._amount = None
         if (rate := limits.calls_per_second) is not None:
-            period = max(60.0, _TUNING.min_calls / rate)
-            self._calls = _Window(rate * period, period, _TUNING.burst_of_calls, now)
+            period = max(60.0, tuning.min_calls / rate)
+            self._calls = _Period(rate * period, period, tuning.burst_of_calls, now, tuning)
         if limits.amount_per_minute is not None:
-            self._amount = _Window(limits.amount_per_minute, 60.0, _TUNING.burst_of_amount, now)
+            self._amount = _Period(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now, tuning)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
         #: For each worker that waits for the budget: start of the wait, and estimate of the first call.
@@ -268,7 +274,7 @@ class Ledger:
                     self._waits[worker] = since, ask.first
             if self._places is not None:
                 self._held[worker], self._wanted[worker] = ask.held, ask.wanted
-                for other in [one for one in self._held if self._seen[one] < now - _TUNING.silent]:
+                for other in [one for one in self._held if self._seen[one] < now - self.tuning.silent]:
                     self._forget(other)
 
     def lease(self, worker: Hashable, *, at_once: bool) -> Lease | None:
@@ -286,7 +292,7 @@ class Ledger:
             del self._asks[worker]
             if not lacking and self._places is not None and ask.wanted > places:
                 lacking = "max_in_flight_job"
-            return Lease(int(now / _TUNING.slot), calls, amount, places, lacking)
+            return Lease(int(now / self.tuning.slot), calls, amount, places, lacking)
 
     def leave(self, worker: Hashable) -> None:
         """Free the calls in flight of a disconnected worker; the amounts of its lease count as used."""
@@ -320,7 +326,7 @@ class Ledger:
         if calls and self._calls is not None:
             calls = int(self._calls.grant(ask.calls, 1, sharers, now, whole=True))
             if not calls and self._amount is not None:
-                self._amount.give_back(int(now / _TUNING.slot), amount)
+                self._amount.give_back(int(now / self.tuning.slot), amount)
         if calls:
             self._waits.pop(worker, None)
         lacking = "rate_limit" if calls < ask.calls else "budget" if amount < ask.amount else ""
@@ -358,10 +364,11 @@ async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:
 async def granted(ledger: Ledger, worker: Hashable) -> Lease:
     """Return the lease for a worker's request; after a fraction of a second, the lease may be empty."""
     clock = asyncio.get_running_loop().time
-    latest = clock() + _TUNING.max_wait
+    tuning = ledger.tuning
+    latest = clock() + tuning.max_wait
     while True:
         # Poll, because credit accrues with time, and because channels with other event loops share the ledger.
         lease = ledger.lease(worker, at_once=clock() >= latest)
         if lease is not None:
             return lease
-        await asyncio.sleep(min(_TUNING.max_wait, _TUNING.tick * max(1.0, ledger.waiting / 10)))
+        await asyncio.sleep(min(tuning.max_wait, tuning.tick * max(1.0, ledger.waiting / 10)))

@@ -10,7 +10,6 @@ from typing import Any
 
 from spark_events.enrichment.engine.assembly import assemble
 from spark_events.enrichment.engine.client_limits import shortcomings, used_up
-from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.pool import Pool
@@ -23,9 +22,6 @@ from spark_events.enrichment.signature import name_of
 __all__ = ["RunLife"]
 
 _LOG = logging.getLogger(__name__)
-#: Time limit for stopping a run, in seconds. It exceeds the grace period of cancelled calls; a blocked loop would never
-#: stop.
-_STOP_SECONDS = 2 * GRACE_SECONDS
 
 
 class _LifeTask(asyncio.Task[None]):
@@ -104,14 +100,15 @@ class RunLife:
         """End the run, and wait for a bounded time until its calls have ended."""
         if not self._ask_to_end():
             return
+        limit = self._inputs.tuning.timeouts.stop_seconds
         try:
-            self._ended.get(timeout=_STOP_SECONDS)
+            self._ended.get(timeout=limit)
         except queue.Empty:
             # A call blocks the loop's thread; the watch has already logged this call.
             _LOG.warning(
                 "%s: the event loop is blocked, and its calls did not stop within %g s; the task ends without them",
                 name_of(self._inputs.plan.fn),
-                _STOP_SECONDS,
+                limit,
             )
 
     def _guarded(self, step: Callable[[], None]) -> None:
@@ -143,7 +140,7 @@ class RunLife:
             try:
                 await pool.stop()
                 if refusal is None:
-                    self._warn(used_up(resource, plan, self._counts.peak))
+                    self._warn(used_up(resource, plan, self._counts.peak, self._inputs.tuning.client_limits))
             finally:
                 if plan.resource is not None and refusal is None:
                     # A client may be unable to reconnect after its connection broke.

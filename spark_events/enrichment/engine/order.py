@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -9,13 +10,24 @@ from typing import Any, TypeAlias
 from spark_events.enrichment.engine.buffer import RowBuffer
 from spark_events.enrichment.engine.calls import PENDING, Chunk, Part, RowBatch
 
-__all__ = ["Answered", "Ordered", "Unordered"]
+__all__ = ["Answered", "OrderTuning", "Ordered", "Unordered"]
 
 #: Answered rows with their answers.
 Answered: TypeAlias = tuple[Chunk | Part, list[Any]]
-#: Minimum number of rows to return to Spark at once, because each return has a cost; fewer if the buffer is full.
-_LEAST_ROWS = 1_000
-_SHARES = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OrderTuning:
+    """Sizes of the groups in which rows return to Spark if their order is free.
+
+    Attributes:
+        min_rows: minimum number of rows in a group, because each return has a cost; fewer if the buffer is small or
+            full.
+        parts: a group has at most this part of the buffer's rows, as a reciprocal.
+    """
+
+    min_rows: int = 1_000
+    parts: int = 8
 
 
 class Ordered:
@@ -48,8 +60,9 @@ class Unordered(Ordered):
     key.
     """
 
-    def __init__(self, buffer: RowBuffer) -> None:
+    def __init__(self, buffer: RowBuffer, tuning: OrderTuning | None = None) -> None:
         super().__init__(buffer)
+        self._tuning = tuning or OrderTuning()
         self._walk: Iterator[Answered] | None = None
         self._seen = 0
 
@@ -58,7 +71,7 @@ class Unordered(Ordered):
         while True:
             # Set this number before reading `settled`. In this order, either this thread sees an answer, or the loop's
             # thread wakes this thread.
-            buffer.wanted = self._seen + self._share()
+            buffer.wanted = self._seen + self._group_rows()
             if self._walk is None:
                 if buffer.settled < buffer.wanted and all(batch.left for batch in self.batches):
                     return None
@@ -69,16 +82,16 @@ class Unordered(Ordered):
                 return found
             self._walk = None
             if buffer.settled == self._seen:
-                buffer.wanted = self._seen + self._share()
+                buffer.wanted = self._seen + self._group_rows()
                 if buffer.settled == self._seen:
                     return None
 
-    def _share(self) -> int:
+    def _group_rows(self) -> int:
         """Return the number of answered rows to return together."""
-        share = min(_LEAST_ROWS, self._buffer.allowed_rows // _SHARES)
+        rows = min(self._tuning.min_rows, self._buffer.allowed_rows // self._tuning.parts)
         if self._buffer.is_full:
-            share = min(share, self._buffer.rows // _SHARES)
-        return max(1, share)
+            rows = min(rows, self._buffer.rows // self._tuning.parts)
+        return max(1, rows)
 
     def _leaving(self) -> Iterator[Answered]:
         # Remove answers from a batch only when the caller takes them, because `unfinished` reports them until then.

@@ -7,8 +7,8 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from spark_events.enrichment.engine.deadlines import Slot
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import Slot
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Places"]

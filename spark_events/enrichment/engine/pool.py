@@ -12,15 +12,14 @@ import math
 from typing import Any
 
 from spark_events.enrichment.engine.attempts import CallAttempts
-from spark_events.enrichment.engine.buffer import SAMPLE
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
-from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, Slot, Sweeper
 from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
-from spark_events.enrichment.engine.feed import BLOCK, Feed, LowMark
+from spark_events.enrichment.engine.feed import Feed, LowMark
 from spark_events.enrichment.engine.occupancy import Occupancy
 from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
+from spark_events.enrichment.engine.timeouts import PoolWorker, Slot, Sweeper
 
 __all__ = ["Pool"]
 
@@ -66,7 +65,12 @@ class Pool:
         self._more: asyncio.Handle | None = None
         shortest = min(run.timeout, run.total)
         self._sweeper = Sweeper(
-            self._places.slots, None if shortest == math.inf else shortest, self._abandon, self._beat, run.clock
+            self._places.slots,
+            None if shortest == math.inf else shortest,
+            self._abandon,
+            self._beat,
+            run.clock,
+            run.tuning.timeouts,
         )
         run.on_resize(self._resized)
         if isinstance(self._window, SharedWindow):
@@ -76,7 +80,7 @@ class Pool:
             self._breaker.add(self._down)
 
     def start(self) -> None:
-        """Start watching deadlines."""
+        """Start watching the timeouts."""
         self._sweeper.start()
         self.occupancy.start()
         self._window.begin(self.run.clock())
@@ -108,9 +112,9 @@ class Pool:
     def refuse(self, failure: RowFailure) -> None:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
         self.run.refusal = failure
-        now = self.run.clock()
+        latest = self.run.clock() + self.run.tuning.timeouts.grace_seconds
         for slot in list(self._places.slots):
-            slot.cancel("down", now)
+            slot.cancel("down", latest)
 
     def _down(self, why: str) -> None:
         if self.run.refusal is None:
@@ -129,7 +133,7 @@ class Pool:
         for task in slots:
             task.cancel()
         if slots:
-            _, left = await asyncio.wait(slots, timeout=GRACE_SECONDS)
+            _, left = await asyncio.wait(slots, timeout=self.run.tuning.timeouts.grace_seconds)
             if left:
                 for task in left:
                     self._attempts.abandon(slots[task])
@@ -167,7 +171,7 @@ class Pool:
         self._resized()
         if not self.run.stopping:
             # No call may end for a long time, and `waiting` omits the rest of an opened block.
-            self._employ(self.feed.waiting + BLOCK)
+            self._employ(self.feed.waiting + self.run.tuning.pool.block_rows)
 
     def _left(self) -> None:
         """Replace a worker that has ended, if the window allows."""
@@ -185,29 +189,28 @@ class Pool:
         places = self._places
         wanted = min(places.free, max(least, self.feed.waiting))
         # If calls return immediately, a few workers make all calls, so start the workers in groups.
-        for _ in range(min(wanted, BLOCK)):
+        for _ in range(min(wanted, self.run.tuning.pool.block_rows)):
             slot = Slot()
             places.slots.add(slot)
             # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
             # other calls.
-            slot.task = worker = PoolWorker(
-                self._serve(slot, len(places.slots) % self.run.inputs.tuning.pool.turn_rows), loop=loop
-            )
+            turn = len(places.slots) % self.run.tuning.pool.turn_rows
+            slot.task = worker = PoolWorker(self._serve(slot, turn), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._ended)
-        if wanted > BLOCK:
+        if wanted > self.run.tuning.pool.block_rows:
             if self._more is None:
                 self._more = loop.call_soon(self._employ_more)
         elif places.free > 0:
             self._window.is_idle = True
         if self.feed.held and not places.slots and self._linger is None:
-            self._linger = loop.call_later(self.run.inputs.tuning.pool.linger_seconds, self._lingered)
+            self._linger = loop.call_later(self.run.tuning.pool.linger_seconds, self._lingered)
 
     def _employ_more(self) -> None:
         self._more = None
         if not self.run.stopping:
             # `waiting` omits the rest of an opened block.
-            self._employ(self.feed.waiting + BLOCK)
+            self._employ(self.feed.waiting + self.run.tuning.pool.block_rows)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         """Replace a worker that user code cancelled before it began; such a worker could not free its slot."""
@@ -239,7 +242,8 @@ class Pool:
         destination = attempts.feedback.destination
         gate, allowed, quota = destination.gate, destination.allowed, destination.quota
         take, timed, first = feed.take, counts.durations.append, min(run.timeout, run.total)
-        latencies, permits, turn_rows = window.latencies, slot.permits, run.inputs.tuning.pool.turn_rows
+        latencies, permits, turn_rows = window.latencies, slot.permits, run.tuning.pool.turn_rows
+        sample = run.tuning.buffer.sample_rows
         measured, now = False, clock()
         try:
             while not run.stopping:
@@ -255,7 +259,7 @@ class Pool:
                     now = clock()
                 elif answer is None:
                     slot.started = now
-                    slot.deadline = now + first
+                    slot.expires = now + first
                 if answer is None:
                     slot.attempted = now
                     counts.waited += now - batch.admitted
@@ -280,7 +284,7 @@ class Pool:
                             answer = await attempts.after(slot, slot.call(), None)
                             now = clock()
                         else:
-                            slot.deadline = math.inf
+                            slot.expires = math.inf
                             attempted, now = now, clock()
                             counts.flying -= 1
                             timed(now - attempted)
@@ -294,7 +298,7 @@ class Pool:
                     return
                 if not plain or answer.__class__ is RowFailure:
                     self._settle(slot.call(), answer)
-                elif measured and index % SAMPLE and batch.left > 1:
+                elif measured and index % sample and batch.left > 1:
                     # This is RowBatch.settle, inlined for the case without notifications.
                     batch.answers[index] = answer
                     batch.left -= 1

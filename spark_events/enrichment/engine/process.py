@@ -5,6 +5,7 @@ The state belongs to this module, because Spark recreates the globals of ``__mai
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import logging
 import os
@@ -22,27 +23,43 @@ from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.rate_limit import RateLimit
-from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.resources import Resources, ResourceTuning
 from spark_events.enrichment.engine.sharing import AnswerCache
-from spark_events.enrichment.engine.watch import Watch
+from spark_events.enrichment.engine.watch import Watch, WatchTuning
 from spark_events.enrichment.engine.window import Window
 
-__all__ = ["LruCache", "Process", "close_unused", "current_process", "exchange", "give_up"]
+__all__ = ["LruCache", "Process", "ProcessTuning", "close_unused", "current_process", "exchange", "give_up"]
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Maximum number of definitions whose state is kept. The number is larger than the number of enrichments in a job;
-#: otherwise enrichments that take turns would evict each other's state.
-_MOST_KEPT = 16
-_CLOSING_SECONDS = 5.0
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessTuning:
+    """Limits of the state of a worker process.
+
+    Attributes:
+        max_kept: maximum number of definitions whose state is kept. The number is larger than the number of enrichments
+            in a job; otherwise enrichments that take turns would evict each other's state.
+        closing_seconds: time in which unused resources must close, including a wait for the loop.
+        resources: limits of open resources.
+        watch: thresholds of a blocked loop.
+    """
+
+    max_kept: int = 16
+    closing_seconds: float = 5.0
+    resources: ResourceTuning = dataclasses.field(default_factory=ResourceTuning)
+    watch: WatchTuning = dataclasses.field(default_factory=WatchTuning)
+
+
+_TUNING = ProcessTuning()
 
 
 class LruCache(Generic[T]):
     """Cache for a few objects, which evicts the least recently used object."""
 
-    def __init__(self, most: int = _MOST_KEPT) -> None:
+    def __init__(self, most: int = _TUNING.max_kept) -> None:
         self._most = most
         self._things: OrderedDict[object, T] = OrderedDict()
 
@@ -65,6 +82,7 @@ class Process:
         background: the event loop; None: a new loop in its own thread.
         watch: detects calls that block the loop; None: a new watch.
         clock: monotonic time in seconds, the same as the loop's.
+        tuning: limits.
     """
 
     def __init__(
@@ -72,19 +90,21 @@ class Process:
         background: BackgroundLoop | None = None,
         watch: Watch | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tuning: ProcessTuning = _TUNING,
     ) -> None:
+        self._tuning, most = tuning, tuning.max_kept
         self.background = background or BackgroundLoop()
-        self.watch = watch or Watch(self.background)
+        self.watch = watch or Watch(self.background, tuning.watch)
         self.clock = clock
-        self.resources = Resources()
-        self.caches: LruCache[AnswerCache] = LruCache()
-        self.windows: LruCache[Window] = LruCache()
-        self.allowed: LruCache[AllowedRate] = LruCache()
-        self.quotas: LruCache[ReportedQuota] = LruCache()
-        self.gates: LruCache[Gate] = LruCache()
-        self.breakers: LruCache[DestinationBreaker] = LruCache()
-        self.rates: LruCache[RateLimit] = LruCache()
-        self.ledgers: LruCache[Ledger] = LruCache()
+        self.resources = Resources(tuning.resources)
+        self.caches: LruCache[AnswerCache] = LruCache(most)
+        self.windows: LruCache[Window] = LruCache(most)
+        self.allowed: LruCache[AllowedRate] = LruCache(most)
+        self.quotas: LruCache[ReportedQuota] = LruCache(most)
+        self.gates: LruCache[Gate] = LruCache(most)
+        self.breakers: LruCache[DestinationBreaker] = LruCache(most)
+        self.rates: LruCache[RateLimit] = LruCache(most)
+        self.ledgers: LruCache[Ledger] = LruCache(most)
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:
@@ -100,14 +120,14 @@ class Process:
         """Close the resources that no task uses; a later task opens its resource again."""
         closing = self.background.submit(self.resources.close_unused())
         try:
-            closing.result(_CLOSING_SECONDS)
+            closing.result(self._tuning.closing_seconds)
         except Exception as error:
             # This error must not fail the task, whose answers are complete.
             closing.cancel()
             _LOG.warning(
                 "closing did not end within %g s (%s): resource %s; the process no longer waits for it, and its "
                 "connections end with the process: look for a call that blocks the event loop",
-                _CLOSING_SECONDS,
+                self._tuning.closing_seconds,
                 type_of(error),
                 self.resources.names or "(none)",
             )

@@ -14,13 +14,10 @@ from collections.abc import Callable, Mapping
 from spark_events.enrichment.engine.leased_calls import LeasedCalls
 from spark_events.enrichment.engine.limiter import Attempt, Permit
 from spark_events.enrichment.engine.rate_headers import reported_limits
-from spark_events.enrichment.engine.remaining_calls import RemainingCalls, lowest_limit
+from spark_events.enrichment.engine.remaining_calls import QuotaTuning, RemainingCalls, lowest_limit
 from spark_events.enrichment.engine.waiting import WaitingAttempts
 
 __all__ = ["ReportedQuota"]
-
-#: If a pause becomes longer by more than this, in seconds, waiting attempts compare it with their time limits again.
-_LONGER = 1.0
 
 
 class ReportedQuota:
@@ -30,6 +27,7 @@ class ReportedQuota:
         clock: monotonic time in seconds.
         wall: seconds since 1970.
         leased: the calls that the driver leases; None: this process counts on its own.
+        tuning: constants.
 
     Attributes:
         loop: the loop that uses this object; None before the first attempt.
@@ -42,7 +40,9 @@ class ReportedQuota:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         leased: LeasedCalls | None = None,
+        tuning: QuotaTuning | None = None,
     ) -> None:
+        self._tuning = tuning or QuotaTuning()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
         self._wall = wall
@@ -105,7 +105,7 @@ class ReportedQuota:
             return
         pause = self.until
         self._calls.report(number, lowest)
-        if self.until > pause + _LONGER:
+        if self.until > pause + self._tuning.longer_seconds:
             while (waiting := self._waiting.pop()) is not None:
                 waiting.set_result(False)
         self._wake()

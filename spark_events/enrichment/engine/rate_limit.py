@@ -35,10 +35,10 @@ class RateLimit:
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         most = max(1, int(rate))
         self._interval = 1.0 / rate
-        self._window = most / rate
+        self._period = most / rate
         self._clock = clock
         self._free = clock()
-        self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
+        self._began: deque[float] = deque([self._free - self._period] * most, maxlen=most)
 
     def begin(self, moment: float) -> None:
         """Record the start of a task, in seconds of ``clock``.
@@ -54,7 +54,7 @@ class RateLimit:
         mine = max(self._free, now)
         self._free = mine + self._interval
         try:
-            while (due := max(mine, self._began[0] + self._window)) > now:
+            while (due := max(mine, self._began[0] + self._period)) > now:
                 await asyncio.sleep(due - now)
                 now = self._clock()
         except asyncio.CancelledError:

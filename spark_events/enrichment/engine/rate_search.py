@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.bucket_fit import BucketFit, BucketFitTuning
+from spark_events.enrichment.engine.job_reports import ReportTuning
 
 __all__ = ["AllowedRateTuning", "RateSearch"]
 
@@ -42,6 +43,10 @@ class AllowedRateTuning:
         min_rate: smallest rate.
         settle_seconds: minimum number of seconds between the first rejection and the first estimate.
         credit_seconds: maximum number of attempts that a late timer may start at once, as seconds of the rate.
+        connect_seconds: time for which the first attempts of a task wait for the connection to the driver.
+        all_report_seconds: time in which every process of the job reports.
+        spare_ratio: if something else limits a process's attempts, its share is this multiple of them, plus one.
+        reports: times of the reports to the driver.
         fit: constants of the fit of a token bucket.
     """
 
@@ -64,6 +69,10 @@ class AllowedRateTuning:
     min_rate: float = 0.1
     settle_seconds: float = 0.05
     credit_seconds: float = 0.02
+    connect_seconds: float = 0.25
+    all_report_seconds: float = 0.15
+    spare_ratio: float = 1.25
+    reports: ReportTuning = dataclasses.field(default_factory=ReportTuning)
     fit: BucketFitTuning = dataclasses.field(default_factory=BucketFitTuning)
 
 

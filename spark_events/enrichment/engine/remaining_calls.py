@@ -6,14 +6,30 @@ report of an earlier attempt that contains more remaining calls is out of date, 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from spark_events.enrichment.engine.job_reports import ReportTuning
 from spark_events.enrichment.engine.rate_headers import ReportedLimit
 from spark_events.enrichment.engine.verdicts import LONGEST_PAUSE
 
-__all__ = ["LowestLimit", "RemainingCalls", "lowest_limit"]
+__all__ = ["LowestLimit", "QuotaTuning", "RemainingCalls", "lowest_limit"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaTuning:
+    """Constants of the reported limit.
+
+    Attributes:
+        longer_seconds: if a pause becomes longer by more than this time, waiting attempts compare it with their time
+            limits again.
+        reports: times of the reports to the driver.
+    """
+
+    longer_seconds: float = 1.0
+    reports: ReportTuning = dataclasses.field(default_factory=ReportTuning)
 
 
 class LowestLimit(NamedTuple):
@@ -58,11 +74,11 @@ def _calls_left(limit: ReportedLimit) -> float:
 class RemainingCalls:
     """Number of attempts that may start, from the reports and the attempts of this process or this job.
 
-    Others may use the same limit. Therefore only a share of the remaining calls is available: the share of the calls
-    that were used before the last reset. After a reset, until the next report, the attempts in flight have a bound: the
-    number of attempts that the destination had accepted before the reset or, if larger, the share of the largest
-    report. The bound grows with each ended attempt, as in TCP's slow start, because some services report a limit only
-    with rejections.
+    Others may use the same limit. Therefore only a fraction of the remaining calls is available: the fraction of the
+    calls that were used before the last reset. After a reset, until the next report, the attempts in flight have a
+    bound: the number of attempts that the destination had accepted before the reset or, if larger, the fraction of the
+    largest report. The bound grows with each ended attempt, as in TCP's slow start, because some services report a
+    limit only with rejections.
 
     Attributes:
         limits: whether a limit is known.
@@ -87,7 +103,7 @@ class RemainingCalls:
         #: Reports since the last reset, except those of rejected attempts. Reports of attempts that began before the
         #: reset count too, because the reported numbers include these attempts.
         self._reports = 0
-        self._share = 1.0
+        self._fraction = 1.0
 
     @property
     def until(self) -> float:
@@ -139,15 +155,15 @@ class RemainingCalls:
         others = len(self._in_flight) + reserved
         if self.reset_at == math.inf:
             return self._left - others
-        # If nothing is in flight, no report would correct a share that is too small.
+        # If nothing is in flight, no report would correct a fraction that is too small.
         least = 1.0 if self._left >= 1 and not others else -math.inf
-        return max(least, self._left * self._share - others)
+        return max(least, self._left * self._fraction - others)
 
     def _reset(self) -> None:
         if self._high > self._low and self._reports > 0:
             # The largest report already excludes its own call; add it.
-            self._share = min(1.0, self._reports / (self._high + 1 - self._low))
-        most = max(1, self._accepted, self._high * self._share)
+            self._fraction = min(1.0, self._reports / (self._high + 1 - self._low))
+        most = max(1, self._accepted, self._high * self._fraction)
         self._left, self.reset_at = most if self._counts_calls else math.inf, math.inf
         self._high, self._low, self._accepted, self._reports = 0.0, math.inf, 0, 0
         self.limits = self._counts_calls

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
 import math
@@ -23,17 +24,26 @@ from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Retry
 from spark_events.enrichment.signature import name_of
 
-__all__ = ["Resources", "open_resource"]
+__all__ = ["ResourceTuning", "Resources", "open_resource"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Spark kills a Python worker that has been idle for a minute. Close resources earlier, so that connections end
-#: cleanly.
-_IDLE_SECONDS = 45.0
-#: Maximum number of idle resources. The number is larger than the number of enrichments in a job; otherwise enrichments
-#: that take turns would evict each other's resources.
-_MOST_IDLE = 16
-_CLOSING_SECONDS = 4.0
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResourceTuning:
+    """Limits of open resources.
+
+    Attributes:
+        idle_seconds: time after which an unused resource is closed. Spark kills a Python worker that has been idle for
+            a minute; connections that are closed earlier end cleanly.
+        max_idle: maximum number of idle resources. The number is larger than the number of enrichments in a job;
+            otherwise enrichments that take turns would evict each other's resources.
+        closing_seconds: time in which resources must close.
+    """
+
+    idle_seconds: float = 45.0
+    max_idle: int = 16
+    closing_seconds: float = 4.0
 
 
 class _Holder:
@@ -98,9 +108,8 @@ def _bearable(error: BaseException) -> Exception:
 class Resources:
     """Open resources of a process, by definition; used by the loop's thread only."""
 
-    def __init__(self, idle_seconds: float = _IDLE_SECONDS, closing_seconds: float = _CLOSING_SECONDS) -> None:
-        self._idle_seconds = idle_seconds
-        self._closing_seconds = closing_seconds
+    def __init__(self, tuning: ResourceTuning | None = None) -> None:
+        self._tuning = tuning or ResourceTuning()
         self._holders: dict[Hashable, _Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -161,9 +170,9 @@ class Resources:
             return
         # Reinsert the resource, so that the dictionary stays ordered by the start of the idle time.
         self._holders[key] = self._holders.pop(key)
-        holder.idle = asyncio.get_running_loop().call_later(self._idle_seconds, self._drop, key)
+        holder.idle = asyncio.get_running_loop().call_later(self._tuning.idle_seconds, self._drop, key)
         idle = [name for name, one in self._holders.items() if not one.users]
-        for name in idle[: max(0, len(idle) - _MOST_IDLE)]:
+        for name in idle[: max(0, len(idle) - self._tuning.max_idle)]:
             self._drop(name)
 
     async def close_unused(self) -> None:
@@ -173,12 +182,12 @@ class Resources:
                 self._drop(key)
         left: set[asyncio.Task[None]] = set()
         if self._closing:
-            _, left = await asyncio.wait(self._closing, timeout=self._closing_seconds)
+            _, left = await asyncio.wait(self._closing, timeout=self._tuning.closing_seconds)
         if left:
             _LOG.warning(
                 "closing did not end within %g s: resource %s; the process no longer waits for it, and its connections "
                 "end with the process",
-                self._closing_seconds,
+                self._tuning.closing_seconds,
                 _names(left),
             )
 
@@ -209,7 +218,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
     if opener is None:
         return None
     began = time.monotonic()
-    deadline = math.inf if plan.total_timeout is None else began + plan.total_timeout
+    latest = math.inf if plan.total_timeout is None else began + plan.total_timeout
     for attempt in itertools.count(1):
         try:
             return await resources.acquire(key, opener, plan.timeout)
@@ -226,7 +235,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
             # The user's `on` raised an error. An uncaught SystemExit would end the loop.
             failed, is_over = broken, True
         pause = back_off(retry, attempt)
-        if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:
+        if is_over or attempt >= retry.attempts or time.monotonic() + pause >= latest:
             tried = f" ({attempt} attempts in {time.monotonic() - began:.1f} s)" if attempt > 1 else ""
             message = f"resource {name_of(opener)} cannot be opened{tried}: {message_of(failed)}"
             return RowFailure("resource", type_of(failed), message, where=where_raised(failed.__traceback__))

@@ -87,6 +87,7 @@ class EngineRun:
 
     Attributes:
         plan: the options of the enrichment.
+        tuning: constants of the algorithms.
         clock: monotonic time in seconds.
         name: the function's name, for messages.
         timeout: seconds for one attempt; infinite: no limit.
@@ -105,6 +106,7 @@ class EngineRun:
         self.hot = hot
         self.signals = signals
         self.plan = plan = inputs.plan
+        self.tuning = inputs.tuning
         self.clock = process.clock
         self.name = name_of(plan.fn)
         self.timeout = math.inf if plan.timeout is None else plan.timeout

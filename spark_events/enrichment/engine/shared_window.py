@@ -19,13 +19,6 @@ from spark_events.enrichment.settings import Auto
 
 __all__ = ["SharedWindow"]
 
-#: Minimum time between two reports of measurements, and maximum time between two reports, in seconds.
-_SHORTEST, _LONGEST = 0.05, 0.1
-#: Maximum number of latencies in a report. Of more latencies, a report contains evenly spaced quantiles.
-_MOST_LATENCIES = 128
-#: If something else limits the calls of a process, its share is this multiple of its calls in flight, plus one.
-_SPARE = 1.25
-
 
 class SharedWindow:
     """This process's share of a job's window; has the methods and attributes of a :class:`Window`.
@@ -146,9 +139,9 @@ class SharedWindow:
         if not self._uses_share and in_flight <= self.size:
             # Workers that wait, for example for `Retry-After`, make no calls, so only the calls in flight count.
             self.begin(now)
-        if now - self._reported >= _LONGEST:
+        if now - self._reported >= self._tuning.reports.max_interval:
             is_delayed = self.is_idle and in_flight == math.inf
-            wanted = _SPARE * in_flight + 1 if self.is_idle else math.inf
+            wanted = self._tuning.spare_ratio * in_flight + 1 if self.is_idle else math.inf
             self._draft = self._draft._replace(wanted=wanted, is_delayed=is_delayed)
             self.is_idle = False
             self._report()
@@ -170,7 +163,7 @@ class SharedWindow:
 
     def _report_soon(self) -> None:
         if self._timer is None and self._send is not None:
-            later = self._reported + _SHORTEST - self._clock()
+            later = self._reported + self._tuning.reports.min_interval - self._clock()
             if later <= 0:
                 self._report()
             else:
@@ -183,7 +176,7 @@ class SharedWindow:
         if self._send is None:
             return
         draft, latencies = self._draft, self.latencies
-        weight = math.ceil(len(latencies) / _MOST_LATENCIES)
+        weight = math.ceil(len(latencies) / self._tuning.max_latencies)
         some = tuple(round(one, 7) for one in sorted(latencies)[weight // 2 :: weight]) if latencies else ()
         latencies.clear()
         self._draft, self._reported = CallReport(wanted=draft.wanted), self._clock()

@@ -8,6 +8,7 @@ cost more than all other work of the engine.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import sys
 import threading
@@ -48,8 +49,16 @@ def quantile(weights: Mapping[int, float], share: float) -> int:
     return 0
 
 
-#: Assigning this many durations to buckets takes a fraction of a millisecond, during which every call waits.
-_MOST_DURATIONS = 1024
+@dataclasses.dataclass(frozen=True, slots=True)
+class CountsTuning:
+    """Constants of :class:`EngineCounts`.
+
+    Attributes:
+        max_durations: number of durations that are assigned to buckets together, which takes a fraction of a
+            millisecond, during which every call waits.
+    """
+
+    max_durations: int = 1024
 
 
 class EngineCounts:
@@ -86,7 +95,8 @@ class EngineCounts:
         usage: total usage of answered attempts, in units of the budget.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tuning: CountsTuning | None = None) -> None:
+        self._tuning = tuning or CountsTuning()
         self.rows = self.retries = 0
         self.timeouts = self.throttled = self.gate_closed = 0
         self.coalesced = self.cached = self.known = 0
@@ -118,7 +128,7 @@ class EngineCounts:
 
     def fold(self) -> None:
         """Move the durations to their buckets if there are many; called periodically."""
-        if len(self.durations) >= _MOST_DURATIONS:
+        if len(self.durations) >= self._tuning.max_durations:
             with self._folding:
                 self._latency.update(buckets(self.durations))
                 self.durations.clear()

@@ -1,4 +1,8 @@
-"""All constants of the engine's algorithms, so that a benchmark can vary them."""
+"""Constants of the algorithms of a run, so that a benchmark can vary them.
+
+The classes here belong to modules that import this one. A process, a ledger and a job's share, which outlive a run or
+have another caller, take their own: :class:`.ProcessTuning`, :class:`.LedgerTuning`, :class:`.JobShareTuning`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,17 @@ import dataclasses
 
 from spark_events.enrichment.engine.back_off import BackOffTuning
 from spark_events.enrichment.engine.breaker import BreakerTuning
+from spark_events.enrichment.engine.buffer import BufferTuning
+from spark_events.enrichment.engine.client_limits import ClientLimitTuning
+from spark_events.enrichment.engine.keys import HotKeyTuning
+from spark_events.enrichment.engine.order import OrderTuning
 from spark_events.enrichment.engine.rate_search import AllowedRateTuning
+from spark_events.enrichment.engine.remaining_calls import QuotaTuning
+from spark_events.enrichment.engine.statistics import CountsTuning
+from spark_events.enrichment.engine.timeouts import TimeoutTuning
 from spark_events.enrichment.engine.window_search import WindowTuning
 
-__all__ = ["EngineTuning", "PoolTuning"]
+__all__ = ["AdmissionTuning", "EngineTuning", "FeedbackTuning", "PoolTuning"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,11 +30,37 @@ class PoolTuning:
     Attributes:
         turn_rows: number of rows after which a worker yields to the loop. Calls that return immediately would never
             yield.
+        block_rows: number of rows that are counted, and of workers that start, together.
         linger_seconds: time that a partial group waits for more rows if no other call is running.
     """
 
     turn_rows: int = 64
+    block_rows: int = 32
     linger_seconds: float = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdmissionTuning:
+    """Constants of :class:`.Admission`.
+
+    Attributes:
+        min_wait_ratio: a wait of at least this share of the latency shows that the window does not limit the calls in
+            flight.
+    """
+
+    min_wait_ratio: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FeedbackTuning:
+    """Constants of :class:`.Feedback`.
+
+    Attributes:
+        answer_seconds: if the destination has answered no call for this time, a rejection because of an overload
+            applies to all calls.
+    """
+
+    answer_seconds: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,4 +71,13 @@ class EngineTuning:
     allowed_rate: AllowedRateTuning = dataclasses.field(default_factory=AllowedRateTuning)
     back_off: BackOffTuning = dataclasses.field(default_factory=BackOffTuning)
     circuit_breaker: BreakerTuning = dataclasses.field(default_factory=BreakerTuning)
+    quota: QuotaTuning = dataclasses.field(default_factory=QuotaTuning)
+    admission: AdmissionTuning = dataclasses.field(default_factory=AdmissionTuning)
+    feedback: FeedbackTuning = dataclasses.field(default_factory=FeedbackTuning)
+    timeouts: TimeoutTuning = dataclasses.field(default_factory=TimeoutTuning)
+    buffer: BufferTuning = dataclasses.field(default_factory=BufferTuning)
+    order: OrderTuning = dataclasses.field(default_factory=OrderTuning)
+    hot_keys: HotKeyTuning = dataclasses.field(default_factory=HotKeyTuning)
+    counts: CountsTuning = dataclasses.field(default_factory=CountsTuning)
+    client_limits: ClientLimitTuning = dataclasses.field(default_factory=ClientLimitTuning)
     pool: PoolTuning = dataclasses.field(default_factory=PoolTuning)

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
 
-from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedShareTuning
+from spark_events.enrichment.engine.blocked_fraction import BlockedFraction, BlockedFractionTuning
 from spark_events.enrichment.engine.frames import Holder, frame_of, holder_of, location
 from spark_events.enrichment.engine.loop import BackgroundLoop
 
-__all__ = ["BLOCKED_SECONDS", "Watch"]
+__all__ = ["Watch", "WatchTuning"]
 
 _LOG = logging.getLogger(__name__)
 
-#: A loop that completes no iteration for this many seconds counts as blocked; it stalls all calls in flight.
-BLOCKED_SECONDS = 0.5
-_LOOK_SECONDS = 0.1
-#: Minimum number of consecutive observations. A count, not a time: a CPU-starved process observes rarely.
-_LEAST_LOOKS = 3
-
 OnBlocked = Callable[[str, float], None]
 OnWarning = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchTuning:
+    """Thresholds of a blocked loop.
+
+    Attributes:
+        blocked_seconds: a loop that completes no iteration for this time counts as blocked; it stalls all calls in
+            flight.
+        look_seconds: time between two observations.
+        min_looks: minimum number of consecutive observations. A count, not a time: a CPU-starved process observes
+            rarely.
+        fraction: thresholds for many short blocking calls.
+    """
+
+    blocked_seconds: float = 0.5
+    look_seconds: float = 0.1
+    min_looks: int = 3
+    fraction: BlockedFractionTuning = dataclasses.field(default_factory=BlockedFractionTuning)
 
 
 class Watch:
@@ -33,14 +47,14 @@ class Watch:
     call.
 
     Args:
-        background: the loop. Code on the loop must call :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
-        tuning: thresholds for many short blocking calls.
+        background: the loop. Code on the loop must call :meth:`beat` at least every ``blocked_seconds / 2``.
+        tuning: thresholds.
     """
 
-    def __init__(self, background: BackgroundLoop, tuning: BlockedShareTuning | None = None) -> None:
+    def __init__(self, background: BackgroundLoop, tuning: WatchTuning | None = None) -> None:
         self._background = background
-        self._tuning = tuning or BlockedShareTuning()
-        self._share = BlockedShare(self._tuning)
+        self._tuning = tuning or WatchTuning()
+        self._fraction = BlockedFraction(self._tuning.fraction)
         self._sampled = time.monotonic()
         self._has_run = False
         self._beat = self._since = time.monotonic()
@@ -84,9 +98,9 @@ class Watch:
             if not self._wanted.is_set():
                 # Drop the frame, because it references the call's objects.
                 self._entry = None
-                self._sampled = time.monotonic() + _LOOK_SECONDS
+                self._sampled = time.monotonic() + self._tuning.look_seconds
             self._wanted.wait()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(self._tuning.look_seconds)
             holder = self._holder()
             self._look(holder)
             self._sample(holder)
@@ -99,11 +113,11 @@ class Watch:
         return holder
 
     def _sample(self, holder: Holder | None) -> None:
-        """Add a sample to the share of time for which calls block the loop."""
+        """Add a sample to the fraction of time for which calls block the loop."""
         passed, self._sampled = time.monotonic() - self._sampled, time.monotonic()
         blocks = holder is not None and self._still_runs(holder)
         line = location(holder.mine.f_code, holder.mine.f_lineno) if holder is not None and blocks else None
-        found = self._share.add(passed, line)
+        found = self._fraction.add(passed, line)
         if found is None or found in self._named:
             return
         self._named.add(found)
@@ -122,7 +136,7 @@ class Watch:
             self._background.loop.call_soon_threadsafe(self._note_iteration)
         except RuntimeError:  # the loop has ended together with its process
             return False
-        time.sleep(self._tuning.gap_seconds)
+        time.sleep(self._tuning.fraction.gap_seconds)
         again = None if self._has_run else self._holder()
         return again is not None and again.entry is holder.entry
 
@@ -139,7 +153,7 @@ class Watch:
             return
         self._looks += 1
         held = time.monotonic() - self._since
-        if self._looks >= _LEAST_LOOKS and held > BLOCKED_SECONDS:
+        if self._looks >= self._tuning.min_looks and held > self._tuning.blocked_seconds:
             self._named.add(location(holder.mine.f_code, holder.mine.f_lineno))
             self._report(holder.describe(), held)
 

@@ -17,6 +17,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from spark_events.enrichment.engine.job_reports import ReportTuning
 from spark_events.enrichment.settings import Auto
 
 __all__ = ["Measurement", "WindowSearch", "WindowTuning"]
@@ -75,6 +76,11 @@ class WindowTuning:
         large_jump: if it grows by more than this value, the window shrinks without a trial, by the square root of the
             growth.
         decrease_ratio: factor of the window after a timeout, or after a round without an answer.
+        max_latencies: maximum number of latencies in a report. Of more latencies, a report contains evenly spaced
+            quantiles.
+        spare_ratio: if something else limits the calls of a process, its share is this multiple of its calls in flight,
+            plus one.
+        reports: times of the reports to the driver.
     """
 
     min_round_calls: int = 12
@@ -115,6 +121,9 @@ class WindowTuning:
     forget_ratio: float = 2.0
     large_jump: float = math.log(4)
     decrease_ratio: float = 0.5
+    max_latencies: int = 128
+    spare_ratio: float = 1.25
+    reports: ReportTuning = dataclasses.field(default_factory=ReportTuning)
 
 
 class Measurement(NamedTuple):

@@ -130,7 +130,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
 ) -> None:
     """SystemExit in a retry policy fails the row.
 
-    Regression: SystemExit ended the worker, and the row had no deadline.
+    Regression: SystemExit ended the worker, and the row had no timeout.
     """
 
     async def one(row: int) -> int:
@@ -216,7 +216,7 @@ def test_total_timeout_ends_a_call_with_all_its_attempts() -> None:
 
     run = VirtualRun(never, timeout=1, total_timeout=2.6, retry=Retry(attempts=100, initial=0.01, jitter=0))
     failure = failure_of(run.of([1]))
-    # The third attempt begins after 2 s. The engine compares the deadlines with the clock every 0.1 s.
+    # The third attempt begins after 2 s. The engine compares the timeouts with the clock every 0.1 s.
     assert run.seconds == pytest.approx(2.6, abs=0.11)
     assert (failure.kind, failure.attempts) == ("timeout", 3)
     assert failure.type == "TimeoutError"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from enrich_engine import Run
 
-from spark_events.enrichment.engine.client_limits import shortcomings, used_up
+from spark_events.enrichment.engine.client_limits import ClientLimitTuning, shortcomings, used_up
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Auto
 
@@ -110,7 +110,7 @@ def test_connections_that_limited_the_window_are_reported(make: Callable[[], Any
     """A window within 10 % of a client's connections causes a warning, unless the user has set a maximum."""
 
     async def of(used: int, window: Any) -> list[str]:
-        return used_up(make(), Plan(fn, max_in_flight=window), used)
+        return used_up(make(), Plan(fn, max_in_flight=window), used, ClientLimitTuning())
 
     found = asyncio.run(of(90, "auto"))
     assert len(found) == bool(text)

@@ -41,7 +41,7 @@ def test_a_loop_that_a_call_stops_continues(end: Callable[[], Coroutine[Any, Any
 
 @pytest.mark.usefixtures("each_loop")
 def test_a_function_that_stops_the_loop_loses_no_answer() -> None:
-    """If a function stops the loop, no answer is lost: the loop continues, and deadlines still apply."""
+    """If a function stops the loop, no answer is lost: the loop continues, and timeouts still apply."""
 
     async def fn(row: int) -> int:
         if row % 3 == 0:

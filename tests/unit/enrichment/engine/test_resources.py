@@ -16,7 +16,7 @@ from enrich_engine import Run, chunks_of, definition
 
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
-from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.resources import Resources, ResourceTuning
 from spark_events.enrichment.settings import Cache, CircuitBreaker, Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
@@ -175,7 +175,7 @@ def test_an_idle_resource_is_closed_before_spark_kills_the_worker() -> None:
 
     async def scenario() -> tuple[int, int]:
         opener = Opener()
-        resources = Resources(idle_seconds=0.02)
+        resources = Resources(ResourceTuning(idle_seconds=0.02))
         await resources.acquire("a", opener, 1)
         resources.release("a")
         holder = resources._holders["a"]
@@ -197,7 +197,7 @@ def test_a_close_that_hangs_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         await asyncio.sleep(3600)
 
     async def scenario() -> None:
-        resources = Resources(closing_seconds=0.02)
+        resources = Resources(ResourceTuning(closing_seconds=0.02))
         for key, opener in (("a", Opener()), ("b", sticky)):
             await resources.acquire(key, opener, 1)
             resources.release(key)

@@ -17,7 +17,7 @@ from enrich_engine import Run, chunks_of, definition, new_process
 
 from spark_events.enrichment.engine import process
 from spark_events.enrichment.engine.engine import Definition, Engine
-from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.engine.resources import Resources, ResourceTuning
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker import map_in_arrow as mapper
 from spark_events.enrichment.worker.map_in_arrow import Mapper
@@ -128,7 +128,7 @@ def test_a_resource_used_by_another_task_stays_open(mapped: Mapped, monkeypatch:
 @pytest.mark.timeout(30)
 def test_a_hanging_close_does_not_block_the_task(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
-    process.current_process().resources = Resources(closing_seconds=0.05)
+    process.current_process().resources = Resources(ResourceTuning(closing_seconds=0.05))
     opener = Opener(closes=False)
     whole(mapped(opener, [1, 2, 3]))
     assert (opener.opened, opener.closed) == (1, 0)

@@ -1,10 +1,10 @@
-"""Tests of the share of time for which calls block the event loop."""
+"""Tests of the fraction of time for which calls block the event loop."""
 
 from __future__ import annotations
 
 import pytest
 
-from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedShareTuning
+from spark_events.enrichment.engine.blocked_fraction import BlockedFraction, BlockedFractionTuning
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ from spark_events.enrichment.engine.blocked_share import BlockedShare, BlockedSh
 )
 def test_the_line_that_blocks_most(samples: list[str | None], seconds: float, found: str | None) -> None:
     """A line is named if calls blocked the loop for more than half of a window with enough samples."""
-    share = BlockedShare(BlockedShareTuning())
-    named = [line for sample in samples if (line := share.add(seconds, sample)) is not None]
+    fraction = BlockedFraction(BlockedFractionTuning())
+    named = [line for sample in samples if (line := fraction.add(seconds, sample)) is not None]
     assert named == ([found] if found else [])
 
 
 def test_each_window_is_judged_by_itself() -> None:
-    share = BlockedShare(BlockedShareTuning(window_seconds=3.0, least_samples=3))
+    fraction = BlockedFraction(BlockedFractionTuning(period_seconds=3.0, least_samples=3))
     given = ["a", "a", "a", None, None, None, "b", "b", None]
-    assert [share.add(1.0, one) for one in given] == [None, None, "a", None, None, None, None, None, "b"]
+    assert [fraction.add(1.0, one) for one in given] == [None, None, "a", None, None, None, None, None, "b"]

@@ -1,12 +1,13 @@
-"""One timer for the deadlines of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
+"""One timer for the timeouts of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot that contains the deadline of its current step. A call only sets this number; the sweeper scans
-all slots at the earliest deadline.
+Every worker has a slot that contains the time at which its current step expires. A call only sets this number; the
+sweeper scans all slots at the earliest of these times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -15,16 +16,30 @@ from typing import Any, Literal
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.limiter import Limiter, Permit
 
-__all__ = ["GRACE_SECONDS", "HEARTBEAT_SECONDS", "PoolWorker", "Slot", "Sweeper"]
+__all__ = ["PoolWorker", "Slot", "Sweeper", "TimeoutTuning"]
 
-#: Grace period of a cancelled call, in seconds; afterwards, the engine abandons the call.
-GRACE_SECONDS = 1.0
-#: Minimum and maximum of the scan interval. A scan costs time, but it is also the heartbeat of the loop.
-_LEAST_SECONDS = 0.002
-HEARTBEAT_SECONDS = 0.1
-#: Seconds by which a scan is late if the loop was blocked, and maximum number of such scans that are skipped in a row.
-#: An answer that arrived meanwhile needs a few iterations of the loop until its call returns.
-_STALL_SECONDS, _MOST_SKIPPED = 0.1, 3
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeoutTuning:
+    """Times of the scans and of cancelled calls.
+
+    Attributes:
+        grace_seconds: time in which a cancelled call must end; afterwards, the engine abandons the call.
+        stop_seconds: time in which a run must end. It exceeds the grace period; a blocked loop would never stop.
+        min_interval: minimum time between two scans, in seconds.
+        max_interval: maximum time between two scans, in seconds. A scan costs time, but it is also the heartbeat of the
+            loop.
+        stall_seconds: time by which a scan is late if the loop was blocked.
+        max_skipped: maximum number of such scans that are skipped in a row. An answer that arrived meanwhile needs a
+            few iterations of the loop until its call returns.
+    """
+
+    grace_seconds: float = 1.0
+    stop_seconds: float = 2.0
+    min_interval: float = 0.002
+    max_interval: float = 0.1
+    stall_seconds: float = 0.1
+    max_skipped: int = 3
 
 
 class Slot:
@@ -35,7 +50,7 @@ class Slot:
         batch: the batch of the current row; None before the first row.
         index: the index of the current row in its batch.
         made: the current call; None for a call for one row whose object does not exist yet.
-        deadline: deadline of the current step; infinite: none.
+        expires: time at which the current step exceeds its timeout; infinite: no timeout.
         why: the reason why the engine cancelled the step; None if it did not.
         cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
         abandoned: whether the engine no longer waits for the call. If the call returns later, its result must be
@@ -46,7 +61,7 @@ class Slot:
     """
 
     __slots__ = (
-        "abandoned", "attempted", "batch", "cancelled", "deadline", "index", "made", "permits", "started", "task",
+        "abandoned", "attempted", "batch", "cancelled", "expires", "index", "made", "permits", "started", "task",
         "why",
     )  # fmt: skip
 
@@ -56,7 +71,7 @@ class Slot:
         self.batch: RowBatch | None = None
         self.index = 0
         self.made: Call | None = None
-        self.deadline = math.inf
+        self.expires = math.inf
         self.why: Literal["timeout", "down"] | None = None
         self.abandoned = False
         self.permits: dict[Limiter, Permit] = {}
@@ -70,17 +85,17 @@ class Slot:
             self.made = Call(self.batch, self.index, row)
         return self.made
 
-    def cancel(self, why: Literal["timeout", "down"], now: float) -> None:
-        """Cancel the current step, which must end within ``GRACE_SECONDS``."""
+    def cancel(self, why: Literal["timeout", "down"], latest: float) -> None:
+        """Cancel the current step, which must end at the latest at this time."""
         if self.why is None and self.task is not None:
             self.why = why
-            self.deadline = now + GRACE_SECONDS
+            self.expires = latest
             self.task.cancel()
 
     def revive(self) -> None:
         """Reset the slot after a cancelled step has ended, so that the worker can continue."""
         self.why = None
-        self.deadline = math.inf
+        self.expires = math.inf
         self.cancelled = False
         self.uncancel()
 
@@ -104,17 +119,18 @@ class PoolWorker(asyncio.Task[None]):
 
 
 class Sweeper:
-    """Timer that cancels each call that exceeds its deadline.
+    """Timer that cancels each call that exceeds its timeout.
 
     If the loop was blocked, the timer first lets calls return whose answers have arrived meanwhile. While every
     iteration of the loop is slow, the timer therefore cancels calls up to eight iterations late.
 
     Args:
         slots: the slots of all active workers.
-        shortest: the shortest timeout in use, in seconds; None: no deadlines are set.
+        shortest: the shortest timeout in use, in seconds; None: no call has a timeout.
         abandon: called with a slot whose call did not end within the grace period.
         beat: called at each scan, as the heartbeat of the loop.
         clock: monotonic time in seconds.
+        tuning: times of the scans.
     """
 
     def __init__(
@@ -124,9 +140,11 @@ class Sweeper:
         abandon: Callable[[Slot], None],
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        tuning: TimeoutTuning | None = None,
     ) -> None:
         self._slots = slots
-        self._rest = min(HEARTBEAT_SECONDS, shortest or math.inf)
+        self._tuning = tuning or TimeoutTuning()
+        self._rest = min(self._tuning.max_interval, shortest or math.inf)
         self._abandon = abandon
         self._beat = beat
         self._clock = clock
@@ -149,21 +167,21 @@ class Sweeper:
 
     def _look(self) -> None:
         self._beat()
-        now = self._clock()
-        if now - self._meant_for > _STALL_SECONDS and self._skipped < _MOST_SKIPPED:
+        now, tuning = self._clock(), self._tuning
+        if now - self._meant_for > tuning.stall_seconds and self._skipped < tuning.max_skipped:
             # Answers may have arrived while the loop was blocked. Let the loop read them first: a blocked loop does not
             # mean that the destination is slow.
             self._skipped += 1
-            self._set(_LEAST_SECONDS)
+            self._set(tuning.min_interval)
             return
         self._skipped = 0
         earliest = now + self._rest
         for slot in list(self._slots):
-            if slot.deadline > now:
-                earliest = min(earliest, slot.deadline)
+            if slot.expires > now:
+                earliest = min(earliest, slot.expires)
             elif slot.why is None:
-                slot.cancel("timeout", now)
+                slot.cancel("timeout", now + tuning.grace_seconds)
             else:
-                slot.deadline = math.inf
+                slot.expires = math.inf
                 self._abandon(slot)
-        self._set(max(_LEAST_SECONDS, earliest - now))
+        self._set(max(tuning.min_interval, earliest - now))

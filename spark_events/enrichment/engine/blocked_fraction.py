@@ -1,35 +1,35 @@
-"""The share of time for which calls block the event loop, estimated from samples."""
+"""The fraction of time for which calls block the event loop, estimated from samples."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 
-__all__ = ["BlockedShare", "BlockedShareTuning"]
+__all__ = ["BlockedFraction", "BlockedFractionTuning"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BlockedShareTuning:
+class BlockedFractionTuning:
     """Thresholds of the estimate.
 
     Attributes:
-        window_seconds: time over which the share is computed; only time with active runs counts.
+        period_seconds: time over which the fraction is computed; only time with active runs counts.
         least_samples: minimum number of samples in this time. A CPU-starved process takes fewer.
-        max_share: share above which the loop counts as blocked.
+        max_fraction: fraction above which the loop counts as blocked.
         gap_seconds: a call blocks the loop at a sample if it still runs after this time, without an iteration of the
             loop. A shorter time would count calls that only wait for the GIL.
     """
 
-    window_seconds: float = 2.0
+    period_seconds: float = 2.0
     least_samples: int = 10
-    max_share: float = 0.5
+    max_fraction: float = 0.5
     gap_seconds: float = 0.01
 
 
-class BlockedShare:
-    """Estimate of the share of time for which calls block the loop, and of the line that blocks it most."""
+class BlockedFraction:
+    """Estimate of the fraction of time for which calls block the loop, and of the line that blocks it most."""
 
-    def __init__(self, tuning: BlockedShareTuning) -> None:
+    def __init__(self, tuning: BlockedFractionTuning) -> None:
         self._tuning = tuning
         self._seconds = 0.0
         self._samples = 0
@@ -43,15 +43,15 @@ class BlockedShare:
             line: the line of code that blocks the loop; None if the loop is free.
 
         Returns:
-            The line that blocks most, at the end of a window in which calls blocked the loop for too large a share.
+            The line that blocks most, at the end of a period in which calls blocked the loop for too large a fraction.
         """
         self._seconds += seconds
         self._samples += 1
         if line is not None:
             self._lines[line] += 1
-        if self._seconds < self._tuning.window_seconds or self._samples < self._tuning.least_samples:
+        if self._seconds < self._tuning.period_seconds or self._samples < self._tuning.least_samples:
             return None
-        is_blocked = self._lines.total() > self._tuning.max_share * self._samples
+        is_blocked = self._lines.total() > self._tuning.max_fraction * self._samples
         found = self._lines.most_common(1)[0][0] if is_blocked else None
         self._seconds, self._samples = 0.0, 0
         self._lines.clear()
