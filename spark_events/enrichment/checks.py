@@ -29,8 +29,9 @@ def instance(name: str, given: object, kind: type, *, none: bool = True, such_as
     """Check that an option is an instance of a class; ``such_as`` is the field that a plain value probably means."""
     if (given is not None or not none) and not isinstance(given, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
-        example = f", such as {kind.__name__}({such_as}={given!r})" if isinstance(given, (int, float, str)) else ""
-        refuse(name, given, f"{article} {kind.__name__}" + (such_as and example) + (", or None" if none else ""))
+        is_plain = isinstance(given, (int, float, str)) and not isinstance(given, bool)
+        example = f", such as {kind.__name__}({such_as}={given!r})" if such_as and is_plain else ""
+        refuse(name, given, f"{article} {kind.__name__}{example}" + (", or None" if none else ""))
 
 
 def columns_of(name: str, given: object) -> tuple[str, ...] | None:

@@ -12,6 +12,8 @@ __all__ = ["different", "hint", "hints"]
 
 #: Errors raised by a function that parses an error page as if it were an answer.
 _MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
+#: Results of a function that has not awaited a call.
+_NOT_AWAITED = tuple(f"the function returned {kind}," for kind in ("coroutine", "Task", "Future"))
 #: Parts of the messages of asyncio when code starts an event loop inside a running one.
 _NESTED_LOOP = ("event loop is already running", "from a running event loop", "while another loop is running")
 
@@ -34,11 +36,15 @@ def hint(plan: Plan, failure: RowFailure) -> str:
     if failure.type == "RuntimeError" and any(text in failure.message for text in _NESTED_LOOP):
         return "fn already runs in an event loop: await the coroutine, without run_until_complete or asyncio.run"
     is_misfit = failure.type == "OutputError"
-    if failure.type.endswith("JSONDecodeError") and "loads" in names_in(plan.fn):
-        # The function decodes a text within the answer, such as that of a language model.
-        if plan.retry is None or not plan.retry.on_invalid:
+    if is_misfit and failure.message.startswith(_NOT_AWAITED):
+        return "the function returned a call that it has not awaited: write return await …"
+    if failure.type.endswith("JSONDecodeError"):
+        if plan.retry is not None and plan.retry.on_invalid:
+            # The user expects answers that are not valid JSON.
+            return ""
+        if "loads" in names_in(plan.fn):
+            # The function decodes a text within the answer, such as that of a language model.
             return "the text in the answer is not valid JSON: give Retry(on_invalid=True) to ask again"
-        return ""
     if failure.type in _MISREAD or (is_misfit and "a mapping without" in failure.message):
         called = names_in(plan.fn) | names_in(plan.resource)
         if "json" in called and "raise_for_status" not in called:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -11,9 +12,14 @@ from typing import Any
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["bare", "check_function", "check_resource", "name_of", "names_in", "qualified_name", "takes_context"]
+__all__ = [
+    "bare", "check_function", "check_resource", "name_of", "names_in", "names_reached", "qualified_name",
+    "takes_context",
+]  # fmt: skip
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+#: Maximum number of functions that are searched for names; helpers of a function are near it.
+_MOST_FUNCTIONS = 100
 _CONTEXT_NAMES = ("ctx", "context")
 #: Annotations, as strings, for several rows or answers, and for a single row or answer.
 _SEVERAL = re.compile(r"^(?:<class ')?(?:[\w.]+\.)?(?:list|List|Sequence|Iterable|Collection)\b")
@@ -50,6 +56,46 @@ def names_in(fn: Any) -> set[str]:
     return names
 
 
+def names_reached(fn: Any) -> set[str]:
+    """Return the names that a function uses, including those of the functions and methods that it names."""
+    names: set[str] = set()
+    seen: set[int] = set()
+    left = [fn]
+    while left and len(seen) < _MOST_FUNCTIONS:
+        one = left.pop()
+        inner = getattr(bare(one), "__wrapped__", bare(one))
+        code = getattr(inner, "__code__", None)
+        if code is None or id(code) in seen:
+            continue
+        seen.add(id(code))
+        used = names_in(one)
+        names |= used
+        places = [getattr(inner, "__globals__", {}), _cells(inner), _methods(one)]
+        named = [place[name] for place in places for name in used | set(code.co_freevars) if name in place]
+        left += [one for one in named if inspect.isfunction(one) or inspect.ismethod(one)]
+    return names
+
+
+def _cells(fn: Any) -> dict[str, Any]:
+    """Return the assigned variables of the functions around ``fn`` that it uses."""
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _methods(fn: Any) -> dict[str, Any]:
+    """Return the methods of the object whose method or ``__call__`` is called."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    owner = fn if not inspect.isroutine(fn) else getattr(fn, "__self__", None)
+    if owner is None:
+        return {}
+    members = {name: one for kind in reversed(type(owner).__mro__) for name, one in vars(kind).items()}
+    return {name: types.MethodType(one, owner) for name, one in members.items() if inspect.isfunction(one)}
+
+
 def check_function(fn: Any, *, bulk: bool = False) -> None:
     """Check that ``fn`` is an ``async def`` that accepts a row and, optionally, a context.
 
@@ -69,6 +115,8 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
             f"fn is the class {fn.__qualname__}, not a function: pass an object of it that has an async __call__, such "
             f"as {fn.__name__}(…), or one of its async methods; expected {wanted}"
         )
+    if _lacks_object(fn):
+        raise InvalidPlanError(f"{name_of(fn)} is a method without its object: pass the method of an object")
     inner = bare(fn)
     if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; expected {wanted}")
@@ -91,6 +139,17 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
             f"{name_of(fn)} takes {inspect.signature(fn)}, so it is a function of one row: leave out batch_size, or "
             "accept a list of rows and return a list with one mapping for each"
         )
+
+
+def _lacks_object(fn: Any) -> bool:
+    """Return whether ``fn`` is a method that was read from its class, so that it would take the row for ``self``."""
+    parts = getattr(fn, "__qualname__", "").split(".")
+    return (
+        inspect.isfunction(fn)
+        and len(parts) > 1
+        and parts[-2] != "<locals>"
+        and next(iter(inspect.signature(fn).parameters), "") == "self"
+    )
 
 
 def _annotations(fn: Callable[..., Any]) -> tuple[str, str]:

@@ -320,7 +320,13 @@ def test_a_pair_taken_for_a_dataframe(df: DataFrame) -> None:
     both: Any = enrich_batch(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(AttributeError, match="no attribute 'write' together: write enriched, dead = enrich_batch"):
         both.write.save()
+    with pytest.raises(AttributeError, match="no attribute 'count' together"):
+        both.count()
+    with pytest.raises(AttributeError, match="no attribute 'x' together"):
+        both["x"]
     enriched, dead = both
+    assert both.count(dead) == 1
+    assert both[1] is dead
     assert (enriched.count(), dead.count()) == (10, 0)
 
 

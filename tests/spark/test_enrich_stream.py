@@ -138,6 +138,21 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
 
 
 @pytest.mark.any_spark
+def test_an_invalid_argument_is_the_first_line_of_the_exception(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    """The exception of the query begins with the cause, not with frames of py4j and of this package."""
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        enrich_batch(df, lookup, output="name string", input_cols="user")
+
+    query = stream(spark, source, tmp_path / "checkpoint", process)
+    with pytest.raises(StreamingQueryException):
+        finish(query)
+    assert "input_cols contains 'user', which does not exist; allowed: id" in str(query.exception())[:200]
+
+
+@pytest.mark.any_spark
 @pytest.mark.parametrize("query", [None, "mine"])
 def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None

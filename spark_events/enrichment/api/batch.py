@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
@@ -56,6 +56,14 @@ class WithDeadLetters(tuple["DataFrame", "DataFrame"]):
             f"enrich_batch with on_failure='dead_letter' returns two DataFrames, which have no attribute {name!r} "
             "together: write enriched, dead = enrich_batch(…)"
         )
+
+    def __getitem__(self, which: Any) -> Any:
+        # A tuple would report the type of its index.
+        return self.__getattr__(which) if isinstance(which, str) else super().__getitem__(which)
+
+    def count(self, *values: Any) -> int:
+        """Count equal items, as a tuple does; without an argument, the caller has taken the pair for a DataFrame."""
+        return super().count(*values) if values else self.__getattr__("count")
 
 
 def run(

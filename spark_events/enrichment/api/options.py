@@ -7,13 +7,27 @@ import functools
 import importlib.util
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from spark_events.enrichment.api.schema import existing
-from spark_events.enrichment.checks import columns_of, instance
+from spark_events.enrichment.checks import columns_of, instance, refuse
+from spark_events.enrichment.driver.micro_batch import is_streamed
 from spark_events.enrichment.engine.models import is_model
 from spark_events.enrichment.plan import Plan
-from spark_events.enrichment.settings import Action, Cache, Key, Limits, OnFailure, Replay, Retry
+from spark_events.enrichment.settings import (
+    Action,
+    Auto,
+    Budget,
+    Buffer,
+    Cache,
+    CircuitBreaker,
+    Key,
+    Limits,
+    OnFailure,
+    Rate,
+    Replay,
+    Retry,
+)
 from spark_events.errors import InvalidPlanError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -27,11 +41,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS: dict[str, Any] = {
     "limits": Limits, "retry": Retry, "on_failure": OnFailure, "cache": Cache, "replay": Replay, "key": Key
 }  # fmt: skip
+#: Options of ``Limits`` whose value is an object.
+_OF_LIMITS: dict[str, Any] = {
+    "max_in_flight": Auto, "rate_limit": Rate, "budget": Budget, "circuit_breaker": CircuitBreaker, "buffer": Buffer
+}  # fmt: skip
 #: Names of options in other libraries, and the option of this one.
 _SYNONYMS = {
     "concurrency": "max_in_flight", "max_concurrency": "max_in_flight", "max_workers": "max_in_flight",
     "parallelism": "max_in_flight", "in_flight": "max_in_flight", "qps": "rate_limit", "rps": "rate_limit",
-    "requests_per_second": "rate_limit", "retries": "attempts", "max_retries": "attempts", "max_attempts": "attempts",
+    "requests_per_second": "rate_limit", "rate": "rate_limit", "workers": "max_in_flight",
+    "num_workers": "max_in_flight", "schema": "output", "return_type": "output", "retries": "attempts",
+    "max_retries": "attempts", "max_attempts": "attempts",
 }  # fmt: skip
 
 
@@ -39,7 +59,6 @@ def names_checked(function: F) -> F:
     """Make a function reject unknown arguments with a message that names the right argument, or all of them."""
     known = list(inspect.signature(function).parameters)
 
-    @functools.wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
         for name in named:
             if name in known:
@@ -47,7 +66,17 @@ def names_checked(function: F) -> F:
             raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}; {_meant(name, known)}")
         return function(*args, **named)
 
-    return checked  # type: ignore[return-value]
+    @functools.wraps(function)
+    def summarised(*args: Any, **named: Any) -> Any:
+        try:
+            return checked(*args, **named)
+        except InvalidPlanError as error:
+            if not is_streamed(args[0] if args else named.get("df")):
+                raise
+            # Python prints the cause before the traceback, so the exception of the query begins with the message.
+            raise error from InvalidPlanError(str(error))
+
+    return summarised  # type: ignore[return-value]
 
 
 def _meant(name: str, known: list[str]) -> str:
@@ -56,6 +85,13 @@ def _meant(name: str, known: list[str]) -> str:
     for argument, kind in _OPTIONS.items():
         if option in kind.__dataclass_fields__:
             return f"write {argument}={kind.__name__}({option}=…)"
+    for limit, kind in _OF_LIMITS.items():
+        if option in kind.__dataclass_fields__:
+            return f"write limits=Limits({limit}={kind.__name__}({option}=…))"
+    if option in get_args(Action):
+        return f"write on_failure={option!r}"
+    if option in known:
+        return f"did you mean {option}?"
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"
 
@@ -78,6 +114,9 @@ def plan_of(
     Raises:
         InvalidPlanError: when an argument is invalid, or a column does not exist.
     """
+    for limit, kind in _OF_LIMITS.items():
+        if isinstance(limits, kind):
+            refuse("limits", limits, f"a Limits, such as Limits({limit}={kind.__name__}(…))")
     instance("limits", limits, Limits, none=False, such_as="max_in_flight")
     instance("retry", retry, Retry, such_as="attempts")
     instance("cache", cache, Cache, such_as="by" if isinstance(cache, str) else "ttl")

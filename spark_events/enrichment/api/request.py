@@ -24,7 +24,7 @@ from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_
 from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
-from spark_events.enrichment.signature import name_of, names_in, qualified_name
+from spark_events.enrichment.signature import name_of, names_reached, qualified_name
 from spark_events.enrichment.worker.map_in_arrow import Mapper
 from spark_events.enrichment.worker.report import COLUMN, FAILURE_TYPE
 from spark_events.enrichment.worker.task import Task
@@ -142,8 +142,8 @@ class Request:
 
 
 def _reads_keys(plan: Plan) -> bool:
-    """Return whether the function reads its idempotency keys, as far as its own code shows."""
-    return plan.wants_context and not {"idempotency_key", "idempotency_keys"}.isdisjoint(names_in(plan.fn))
+    """Return whether the function reads its idempotency keys, as far as its code and that of its helpers shows."""
+    return plan.wants_context and not {"idempotency_key", "idempotency_keys"}.isdisjoint(names_reached(plan.fn))
 
 
 def mapped(request: Request, task: Task) -> DataFrame:

@@ -58,6 +58,14 @@ def is_connect(df: DataFrame) -> bool:
     return type(df).__module__.startswith("pyspark.sql.connect")
 
 
+def is_streamed(df: Any) -> bool:
+    """Return whether ``foreachBatch`` runs this code, as far as Spark reports it in this thread."""
+    if is_connect(df):
+        return _CONNECT_WORKER in os.environ
+    context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
+    return context is not None and context.getLocalProperty(BATCH_ID) is not None
+
+
 def is_local(df: DataFrame) -> bool:
     """Return whether the driver is the only executor of a classic session, so no executor can be lost alone."""
     master = str(df.sparkSession.sparkContext.master)

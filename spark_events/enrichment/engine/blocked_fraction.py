@@ -16,14 +16,17 @@ class BlockedFractionTuning:
         period_seconds: time over which the fraction is computed; only time with active runs counts.
         least_samples: minimum number of samples in this time. A CPU-starved process takes fewer.
         max_fraction: fraction above which the loop counts as blocked.
-        gap_seconds: a call blocks the loop at a sample if it still runs after this time, without an iteration of the
-            loop. A shorter time would count calls that only wait for the GIL.
+        gap_seconds: a call lasts if it still runs this time after a sample, without an iteration of the loop. A shorter
+            time would count calls that only wait for the GIL.
+        min_lasting: minimum fraction of samples of calls that last. Calls of 20 ms may use the whole time of the loop,
+            but last in only half of the samples.
     """
 
     period_seconds: float = 2.0
     least_samples: int = 10
     max_fraction: float = 0.5
     gap_seconds: float = 0.01
+    min_lasting: float = 0.2
 
 
 class BlockedFraction:
@@ -33,14 +36,16 @@ class BlockedFraction:
         self._tuning = tuning
         self._seconds = 0.0
         self._samples = 0
+        self._lasting = 0
         self._lines: Counter[str] = Counter()
 
-    def add(self, seconds: float, line: str | None) -> str | None:
+    def add(self, seconds: float, line: str | None, *, lasts: bool = True) -> str | None:
         """Add a sample.
 
         Args:
             seconds: time since the previous sample.
-            line: the line of code that blocks the loop; None if the loop is free.
+            line: the line of code that occupies the loop; None if the loop is free.
+            lasts: whether the call of this line still runs after ``gap_seconds``.
 
         Returns:
             The line that blocks most, at the end of a period in which calls blocked the loop for too large a fraction.
@@ -49,10 +54,14 @@ class BlockedFraction:
         self._samples += 1
         if line is not None:
             self._lines[line] += 1
+            self._lasting += lasts
         if self._seconds < self._tuning.period_seconds or self._samples < self._tuning.least_samples:
             return None
-        is_blocked = self._lines.total() > self._tuning.max_fraction * self._samples
+        is_blocked = (
+            self._lines.total() > self._tuning.max_fraction * self._samples
+            and self._lasting >= self._tuning.min_lasting * self._samples
+        )
         found = self._lines.most_common(1)[0][0] if is_blocked else None
-        self._seconds, self._samples = 0.0, 0
+        self._seconds, self._samples, self._lasting = 0.0, 0, 0
         self._lines.clear()
         return found

@@ -115,9 +115,9 @@ class Watch:
     def _sample(self, holder: Holder | None) -> None:
         """Add a sample to the fraction of time for which calls block the loop."""
         passed, self._sampled = time.monotonic() - self._sampled, time.monotonic()
-        blocks = holder is not None and self._still_runs(holder)
-        line = location(holder.mine.f_code, holder.mine.f_lineno) if holder is not None and blocks else None
-        found = self._fraction.add(passed, line)
+        # The holder's frame continues to run, so its line must be read before the wait.
+        line = None if holder is None else location(holder.mine.f_code, holder.mine.f_lineno)
+        found = self._fraction.add(passed, line, lasts=holder is not None and self._still_runs(holder))
         if found is None or found in self._named:
             return
         self._named.add(found)

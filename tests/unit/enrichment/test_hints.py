@@ -50,6 +50,7 @@ NESTED_RUN = RowFailure("error", "RuntimeError", "asyncio.run() cannot be called
 NO_JSON = RowFailure("error", "json.decoder.JSONDecodeError", "Expecting value: line 1 column 1 (char 0)")
 NO_KEY = RowFailure("error", "KeyError", "'country'")
 A_LIST = RowFailure("error", "OutputError", "the function returned list, not a mapping with x")
+NOT_AWAITED = RowFailure("error", "OutputError", "the function returned coroutine, not a mapping with x")
 NO_LIST = RowFailure("error", "TypeError", "fn must return a list with one result for each of its 3 rows, not dict")
 RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
     "give resource=…",
@@ -79,6 +80,8 @@ RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
         (Plan(unchecked, resource=opened), NO_JSON, STATUS),
         (Plan(decodes, resource=opened), NO_JSON, "give Retry(on_invalid=True)"),
         (Plan(decodes, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
+        (Plan(unchecked, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
+        (Plan(unchecked, resource=opened), NOT_AWAITED, "write return await"),
     ],
 )
 def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:

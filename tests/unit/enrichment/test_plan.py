@@ -79,6 +79,7 @@ def test_valid_functions_are_accepted(fn: Any, context: bool) -> None:
         (keyword_context, r"keyword_context .* takes .*; expected async def fn\(row\) or async def fn\(row, ctx\)"),
         (7, "fn is int, not a function"),
         (Callable, "fn is the class Callable, not a function: pass an object of it .* such as Callable"),
+        (Callable.method, "Callable.method .* is a method without its object"),
         (None, "fn is NoneType"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_events import InvalidPlanError, enrich, enrich_batch
+from spark_events import InvalidPlanError, Rate, enrich, enrich_batch
 
 NAMES = [
     "df", "fn", "output", "input_cols", "resource", "key", "batch_size", "limits", "retry", "on_failure", "cache",
@@ -46,6 +46,11 @@ def test_help_names_every_argument(function: Any) -> None:
         ("ttl", "() has no argument 'ttl'; write cache=Cache(ttl=…)"),
         ("name", "() has no argument 'name'; write replay=Replay(name=…)"),
         ("batch_id", "() has no argument 'batch_id'; write replay=Replay(batch_id=…)"),
+        ("workers", "() has no argument 'workers'; write limits=Limits(max_in_flight=…)"),
+        ("ordered", "() has no argument 'ordered'; write limits=Limits(buffer=Buffer(ordered=…))"),
+        ("per_minute", "() has no argument 'per_minute'; write limits=Limits(budget=Budget(per_minute=…))"),
+        ("dead_letter", "() has no argument 'dead_letter'; write on_failure='dead_letter'"),
+        ("schema", "() has no argument 'schema'; did you mean output?"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
@@ -60,6 +65,12 @@ def test_unknown_arguments_are_rejected_with_the_correct_name(function: Any, nam
     ("argument", "message"),
     [
         ({"limits": 50}, "limits is 50; allowed: a Limits, such as Limits(max_in_flight=50)"),
+        (
+            {"limits": Rate(5)},
+            "limits is Rate(requests_per_second=5); allowed: a Limits, such as Limits(rate_limit=Rate(…))",
+        ),
+        ({"limits": True}, "limits is True; allowed: a Limits"),
+        ({"retry": False}, "retry is False; allowed: a Retry, or None"),
         ({"retry": 3}, "retry is 3; allowed: a Retry, such as Retry(attempts=3), or None"),
         ({"cache": 60}, "cache is 60; allowed: a Cache, such as Cache(ttl=60), or None"),
         ({"cache": "id"}, "cache is 'id'; allowed: a Cache, such as Cache(by='id'), or None"),

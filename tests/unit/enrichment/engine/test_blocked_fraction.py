@@ -27,6 +27,14 @@ def test_the_line_that_blocks_most(samples: list[str | None], seconds: float, fo
     assert named == ([found] if found else [])
 
 
+@pytest.mark.parametrize(("lasting", "found"), [(10, "a"), (4, "a"), (3, None), (0, None)])
+def test_short_calls_count_if_some_calls_last(lasting: int, found: str | None) -> None:
+    """Calls of 20 ms last in half of the samples; calls that only wait for the GIL never last."""
+    fraction = BlockedFraction(BlockedFractionTuning())
+    named = [fraction.add(0.1, "a", lasts=number < lasting) for number in range(20)]
+    assert named == [None] * 19 + [found]
+
+
 def test_each_window_is_judged_by_itself() -> None:
     fraction = BlockedFraction(BlockedFractionTuning(period_seconds=3.0, least_samples=3))
     given = ["a", "a", "a", None, None, None, "b", "b", None]
