@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from spark_events.event import Event
-from spark_events.event.text import on_one_line
+from spark_events.event.text import on_one_line, ordinal, utc
 from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application_of, kind_of
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["UI", "Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "title_of"]
+__all__ = ["UI", "Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -59,6 +59,8 @@ def card_of(notice: Notice, with_tags: bool = True) -> Card:
     if was is not None:
         name, text = _extent(was, notice.minutes, notice.is_recovery)
         facts[name] = text
+        if not notice.is_recovery:
+            facts["Times"] = times_of(was)
     facts["Application"] = _application(event)
     if not notice.is_recovery:
         facts["Host"] = event.attributes.get("host.name")
@@ -142,6 +144,14 @@ def _extent(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     times = " times" if kind in _LASTING else ""
     within = f" in {minutes:,} min" if minutes else ""
     return name, f"{alert.count:,}{times}{within}{', flapping' if alert.flaps else ''}"
+
+
+def times_of(alert: Alert) -> str:
+    """Return how often the alert was opened, for example ``3rd time since 2026-11-24 09:12 UTC``; empty for the first.
+
+    A failure of an open alert opens nothing: the alert counts such failures.
+    """
+    return f"{ordinal(alert.times)} time since {utc(alert.first, '%Y-%m-%d %H:%M')} UTC" if alert.times > 1 else ""
 
 
 def tags_of(

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 
 from spark_events.event import Event
 from spark_events.event.text import on_one_line
+from spark_events.reporters.alerts.card import cut, times_of, title_of
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["headline", "plain", "several_headline"]
+__all__ = ["headline", "item", "plain", "several_headline"]
+
+#: Characters of a title in a list, so that the rest of its line fits too.
+_TITLE = 230
 
 
 def headline(notice: Notice, title: str) -> str:
     """Return the title of a message about an alert or its recovery."""
     return f"{'Recovered' if notice.is_recovery else notice.event.severity.value}: {title}"
+
+
+def item(notice: Notice) -> str:
+    """Return the line of an alert in a list of several alerts."""
+    title, times = title_of(notice.event), "" if notice.was is None else times_of(notice.was)
+    return headline(notice, f"{cut(title, _TITLE)} ({times})" if times else title)
 
 
 def several_headline(notices: Sequence[Notice]) -> str:
