@@ -99,6 +99,19 @@ def test_old_data_is_grey_after_its_newest_event(width: int, opened: Open) -> No
         assert page.locator("#reset").is_disabled()
 
 
+def test_the_line_of_executors_ends_where_the_lane_becomes_grey(opened: Open) -> None:
+    """Of a source that is an hour old, nobody knows how many executors run now."""
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    app.executor("1", "ADDED", NOW - 2 * HOUR)
+    app.event("EventsDroppedEvent", NOW - HOUR)
+    page = opened(report_of(story.events, draw=True, now=NOW))
+    grey = page.locator("#lanes .s-no-data").first.bounding_box()
+    line = page.locator("#charts .median").last.bounding_box()
+    assert abs(line["x"] + line["width"] - grey["x"]) < 3
+
+
 @pytest.mark.parametrize("minutes", [1, 5])
 def test_a_regular_stream_is_a_line(opened: Open, minutes: int) -> None:
     """Batches at regular intervals are one line, also if their interval is longer than a bucket of the chart."""

@@ -396,10 +396,12 @@
         path += last === null ? `M${here} ${y(after)}` : `L${here} ${y(last)}L${here} ${y(low)}L${here} ${y(high)}L${here} ${y(after)}`;
         last = after;
       }
-      return [svg("path", { class: "median", d: `${path}L${Math.min(width() - 8, x(data.until))} ${y(last)}` })];
+      return [svg("path", { class: "median", d: `${path}L${Math.max(label(), Math.min(width() - 8, x(knownUntil(app))))} ${y(last)}` })];
     }));
     $("charts").replaceChildren(...charts);
   }
+  // Nothing is known of an application after the beginning of the grey part of its lane.
+  const knownUntil = (key) => Math.min(data.until, ...(data.drawing.lanes[key] || []).filter((one) => one[2] === "no data").map((one) => one[0]));
   function runsOf(points) {
     // Buckets can be shorter than the interval of regular batches, whose line has no gaps.
     const steps = points.slice(1).map((point, index) => point[0] - points[index][0]).sort((a, b) => a - b);
