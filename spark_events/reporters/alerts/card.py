@@ -16,7 +16,7 @@ from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["UI", "Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
+__all__ = ["UI", "Card", "card_of", "cut", "extent_of", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -57,7 +57,7 @@ def card_of(notice: Notice, with_tags: bool = True) -> Card:
     if not notice.is_recovery:
         facts |= failure_facts(event)
     if was is not None:
-        name, text = _extent(was, notice.minutes, notice.is_recovery)
+        name, text = extent_of(was, notice.minutes, notice.is_recovery)
         facts[name] = text
         if not notice.is_recovery:
             facts["Times"] = times_of(was)
@@ -133,7 +133,7 @@ def _is_over(event: Event) -> bool:
     return event.name == "JobFailureEvent" or event.attributes.get("spark.status.new") in _OVER
 
 
-def _extent(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
+def extent_of(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     """Return how often the problem occurred, or how long it lasts, as the name and the value of a fact."""
     kind = kind_of(alert.key)
     name = _LASTING.get(kind, "Failures" if kind == "failure" else "Events")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from spark_events.event import Event
 from spark_events.event.text import on_one_line
-from spark_events.reporters.alerts.card import cut, times_of, title_of
+from spark_events.reporters.alerts.card import cut, extent_of, times_of, title_of
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["headline", "item", "plain", "several_headline"]
 
-#: Characters of a title in a list, so that the rest of its line fits too.
-_TITLE = 230
+#: Characters of a title in a list, with what follows it.
+_TITLE = 270
 
 
 def headline(notice: Notice, title: str) -> str:
@@ -21,9 +21,13 @@ def headline(notice: Notice, title: str) -> str:
 
 
 def item(notice: Notice) -> str:
-    """Return the line of an alert in a list of several alerts."""
-    title, times = title_of(notice.event), "" if notice.was is None else times_of(notice.was)
-    return headline(notice, f"{cut(title, _TITLE)} ({times})" if times else title)
+    """Return the line of an alert in a list of several alerts, with the number of failures and of openings."""
+    title, was = title_of(notice.event), notice.was
+    if was is None:
+        return headline(notice, title)
+    name, extent = extent_of(was, notice.minutes, notice.is_recovery)
+    often = ", ".join(filter(None, (extent and f"{name.lower()}: {extent}", times_of(was))))
+    return headline(notice, f"{cut(title, _TITLE - len(often))} ({often})" if often else title)
 
 
 def several_headline(notices: Sequence[Notice]) -> str:

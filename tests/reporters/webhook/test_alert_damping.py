@@ -270,7 +270,16 @@ def test_a_list_of_alerts_says_the_n_th_time_of_each(form: AlertFormat) -> None:
         run.passes(60 * MINUTE)
         bodies = [msgspec.structs.replace(alert(run.wall, key, **long), body="y" * 500) for key in (KEY, OVERDUE)]
         run.send(*bodies)
-    assert json.dumps(run.bodies[-1]).count("(2nd time since 2027-01-15 08:00 UTC)") == 1
+        run.passes(12 * MINUTE)
+        run.send(
+            *(
+                msgspec.structs.replace(one, event_id=f"{n}", observed_ts_millis=round(run.wall * 1000))
+                for n, one in enumerate(bodies)
+            )
+        )
+    assert json.dumps(run.bodies[-2]).count("(2nd time since 2027-01-15 08:00 UTC)") == 1
+    assert json.dumps(run.bodies[-1]).count("(failures: 2 in 12 min)") == 1
+    assert json.dumps(run.bodies[-1]).count("(overdue: since 12 min, 2nd time since 2027-01-15 08:00 UTC)") == 1
 
 
 # --- clocks ----------------------------------------------------------------------------------------
