@@ -68,7 +68,7 @@ def test_each_insertion_of_a_statement_is_one_event(run: Run) -> None:
     assert [(one["spark.write.rows"], one["spark.write.mode"]) for one in found] == [(3, "append"), (6, "append")]
 
 
-@pytest.mark.parametrize("table", ["db.batched", "batched_deltas"])
+@pytest.mark.parametrize("table", ["db.batched", "delta_batched"])
 def test_a_table_that_a_batch_creates_is_one_event_with_its_name(table: str, run: Run) -> None:
     """The plan that creates a table lacks the name of the catalog."""
     batches = [(one["spark.batch.id"], one.get("spark.write.mode")) for one in _about(run, table)]

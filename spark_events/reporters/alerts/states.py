@@ -68,7 +68,7 @@ class Phase(enum.Enum):
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert of a destination.
+    """One alert of a destination. It has many fields, because it is the content of one file.
 
     Attributes:
         key: key of the incident.

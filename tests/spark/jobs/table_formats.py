@@ -22,7 +22,7 @@ spark.sql(f"from ice.db.icebergs {insertions}")
 
 def inside(batch: DataFrame, number: int) -> None:
     batch.write.format("iceberg").mode("append").saveAsTable("ice.db.batched")
-    batch.write.format("delta").mode("append").saveAsTable("batched_deltas")
+    batch.write.format("delta").mode("append").saveAsTable("delta_batched")
 
 
 for _ in range(2):
