@@ -93,6 +93,16 @@ def utc(millis: int, time_format: str = "%Y-%m-%d %H:%M:%SZ") -> str:
         return str(millis)
 
 
+def ordinal(number: int) -> str:
+    """Return a number as an ordinal.
+
+    >>> ordinal(2), ordinal(11), ordinal(1023)
+    ('2nd', '11th', '1,023rd')
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def rfc3339(millis: int) -> str:
     """Format milliseconds since the epoch in UTC; a time after the year 9999 becomes the last moment of 9999."""
     try:

@@ -275,11 +275,19 @@ class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class Insertion(msgspec.Struct, frozen=True, kw_only=True):
+    """One insertion of a statement with several: its command, redacted, and its metrics by Spark's names."""
+
+    node: str
+    metrics: dict[str, int] = {}
+
+
 class DataWritten(_Line, frozen=True, kw_only=True):
     """Success of an outermost SQL execution that has written data, or of a write within a micro-batch.
 
     ``started`` is the time of the execution's start. ``nodes`` are the commands of the execution and of its nested
     executions, redacted, by execution id. ``metrics`` are the write's metrics that Spark reported, by Spark's names.
+    ``insertions`` are those of a statement with several, which has no ``metrics``; empty for other writes.
     ``query_id``, ``run_id`` and ``batch_id`` are those of the micro-batch; None outside micro-batches.
     """
 
@@ -288,6 +296,7 @@ class DataWritten(_Line, frozen=True, kw_only=True):
     started: int
     nodes: dict[int, str] = {}
     metrics: dict[str, int] = {}
+    insertions: list[Insertion] = []
     query_id: str | None = None
     run_id: str | None = None
     batch_id: int | None = None

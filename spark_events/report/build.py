@@ -36,12 +36,15 @@ _YEAR_2000 = 946_684_800_000
 #: Tolerance for clocks of other machines that are ahead, in milliseconds.
 _TOLERANCE = 300_000
 _MOST_RUNS = 1_000
-#: Applications whose events come only from stale sources, with the time of the newest event of these sources.
 #: Time since which nothing is known of an application or query that has not ended.
 _SILENT = """
 SELECT CASE entity WHEN 'query' THEN 'q:' ELSE 'a:' END || subject, since_ts_millis FROM spark_events_silent
 """
 _MOST_NAMES = 10
+#: The axis of data older than a day goes on after the newest event for this time, in milliseconds, or for this part of
+#: the period if that is longer.
+_TAIL = 900_000
+_TAIL_PART = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def build(
     source = options.source or (sources[0].source if sources else "SOURCE")
     problems = problems_of(table, at, plain(source))
     quiet: dict[str, int] = dict(table.run(_SILENT))
+    is_unknown = any(run.end is None for subject in quiet for run in runs.get(subject, ()))
+    axis_end = _axis_end(since, until, at) if is_unknown and until_is == "newest event" else until
     uptimes = {subject: uptime(some, since, min(until, quiet.get(subject, until))) for subject, some in runs.items()}
     numbers = numbers_of(table, options.sla_ms, uptimes)
     ends = {run.key: run.end for some in runs.values() for run in some}
@@ -150,7 +155,9 @@ def build(
         status=_status(problems, found, stale, max(0, at - newest), subjects),
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
-        drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, quiet, since, until) if draw else None,
+        drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, quiet, since, until, axis_end)
+        if draw
+        else None,
     )
 
 
@@ -224,6 +231,11 @@ def _period(table: EventTable, options: ReportOptions, now: int) -> tuple[int, i
     if since > until:
         raise SparkEventsError("no event in this period")
     return since, until, until_is
+
+
+def _axis_end(since: int, until: int, at: int) -> int:
+    """Return where the axis of old data ends if a run has not ended, so that the grey part of its lane is seen."""
+    return max(until, min(at, until + max(_TAIL, (until - since) // _TAIL_PART)))
 
 
 def _status(

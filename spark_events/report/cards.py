@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.event.text import on_one_line
+from spark_events.event.text import on_one_line, ordinal
 from spark_events.report.report_model import ProblemCard
 from spark_events.report.wording import named, shortened, when
 
@@ -35,7 +35,7 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
     if data := "; ".join(_data(problem)):
         yield "data", data
     if problem.kind == "failure":
-        times = "first time in this period" if problem.times == 1 else f"{_ordinal(problem.times)} time in this period"
+        times = "first time in this period" if problem.times == 1 else f"{ordinal(problem.times)} time in this period"
         alarms = f", {problem.alarms:,} failures in this incident" if problem.alarms > 1 else ""
         if len(problem.subjects) > 1:
             alarms = f", {problem.alarms:,} failures of {len(problem.subjects):,} queries"
@@ -71,13 +71,3 @@ def _place(problem: ProblemCard) -> Iterator[str]:
     yield from (f"{name}={value}" for name, value in sorted(problem.tags.items()))
     if problem.host:
         yield f"driver on {problem.host}"
-
-
-def _ordinal(number: int) -> str:
-    """Return a number as an ordinal.
-
-    >>> _ordinal(2), _ordinal(11), _ordinal(23)
-    ('2nd', '11th', '23rd')
-    """
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"

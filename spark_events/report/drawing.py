@@ -18,6 +18,7 @@ _LEAST_SEGMENTS = 8
 
 _RUN_STATES = {"FAILED": "failed", "LOST": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 #: States from worst to best. If a bucket has several states, the chart shows the worst.
+_UNKNOWN = "no event reports what happened"
 _WORST = ("down", "failed", "overdue", "no data", "unknown", "idle", "cancelled")
 
 # The rate is the number of rows in a bucket, divided by the sum of the times since each preceding commit. Dividing by
@@ -53,8 +54,9 @@ def drawing_of(
     quiet: Mapping[str, int],
     since: int,
     until: int,
+    axis_end: int,
 ) -> Drawing:
-    """Aggregate the data of all charts."""
+    """Aggregate the data of all charts; until the end of the axis, only the lanes continue."""
     worst = sorted(subjects, key=lambda one: (-bool(one.downtimes), -one.failed_runs, -len(one.failures)))[:_MOST_LANES]
     shown = {one.key for one in worst}
     overlays: dict[str, list[Segment]] = defaultdict(list)
@@ -66,14 +68,16 @@ def drawing_of(
         for work in subject.overdue:
             end = until if work.end is None else work.end
             overlays[subject.key].append((work.start, end, "overdue", f"{work.what} overdue"))
-    lines = {one.key: _line(one, runs[one.key], quiet.get(one.key), until) for one in subjects if one.key in shown}
+    lines = {
+        one.key: _line(one, runs[one.key], quiet.get(one.key), until, axis_end) for one in subjects if one.key in shown
+    }
     for key, some in overlays.items():
         overlays[key] = _while_running(some, lines[key])
     # Lanes with many segments receive the points that lanes with few segments do not need.
     left, lanes = _SEGMENTS, {}
     for done, key in enumerate(sorted(lines, key=lambda key: len(lines[key]) + len(overlays[key]))):
         most = max(_LEAST_SEGMENTS, left // (2 * (len(lines) - done)))
-        lanes[key] = (*_merged(lines[key], most, since, until), *_merged(overlays[key], most, since, until))
+        lanes[key] = (*_merged(lines[key], most, since, axis_end), *_merged(overlays[key], most, since, until))
         left -= len(lanes[key])
     drawn = sorted(
         (one for one in subjects if one.commits is not None),
@@ -88,6 +92,7 @@ def drawing_of(
         executors=_executors(table, runs, since, until),
         bucket_ms=width,
         markers=markers,
+        until=axis_end,
         marker_ms=marker_ms,
     )
 
@@ -103,18 +108,22 @@ def _while_running(overlays: list[Segment], line: list[Segment]) -> list[Segment
     ]
 
 
-def _line(subject: SubjectReport, runs: Sequence[SubjectRun], quiet: int | None, until: int) -> list[Segment]:
+def _line(
+    subject: SubjectReport, runs: Sequence[SubjectRun], quiet: int | None, until: int, axis_end: int
+) -> list[Segment]:
     """Return an application's or query's runs and downtimes as segments of its lane."""
     segments = []
     for run in runs:
         if run.end is None and quiet is not None:
-            segments.append((max(run.start, quiet), max(until, quiet), "no data", "no event reports what happened"))
+            segments.append((max(run.start, quiet), max(axis_end, quiet), "no data", _UNKNOWN))
         end = run.end if run.end is not None else until if quiet is None else max(run.start, min(quiet, until))
         ended = "finished" if run.end is not None else "running"
         state = "running" if subject.is_long_running else _RUN_STATES.get(run.status, ended)
         name = run.key[3] or run.key[1]
         segments.append((run.start, end, state, f"{name}: {run.status}"))
     segments += [(down.start, down.end, "down", down.cause) for down in subject.downtimes]
+    if axis_end > until and any(down.ongoing for down in subject.downtimes):
+        segments.append((until, axis_end, "no data", _UNKNOWN))
     return segments
 
 

@@ -411,6 +411,8 @@ class Drawing:
         executors: numbers of executors by application.
         bucket_ms: width of a bucket of ``series``.
         markers: failures; the sum of their counts is the number of failures.
+        until: end of the time axis: that of the period, or somewhat later, so that the time of which nothing is known
+            is seen.
         marker_ms: if there are more than a thousand markers, width of the buckets whose failures share one; else 0.
     """
 
@@ -419,6 +421,7 @@ class Drawing:
     executors: dict[str, tuple[Step, ...]]
     bucket_ms: int
     markers: tuple[Marker, ...]
+    until: int
     marker_ms: int = 0
 
 

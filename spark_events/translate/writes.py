@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -63,16 +63,34 @@ class Writes:
         self._streams = streams
 
     def written(self, record: DataWritten) -> Iterator[Draft]:
-        """Report a write; one of a micro-batch, whose commit is reported, only if the settings ask for it."""
+        """Report a write, or each insertion of a statement with several.
+
+        A write of a micro-batch, whose commit is reported, is reported only if the settings ask for it.
+        """
         known = self._executions.attributes(record.execution_id)
         known = {**known, **self._batch(record, known.get("spark.streaming.query.id"))}
         if not (self._streams if "spark.streaming.query.id" in known else self._enabled):
             return
-        target = self._target(record)
-        modes = (mode for node in record.nodes.values() for pattern, mode in _MODES if pattern.search(node))
-        mode = "append" if any(map(_INSERTS.search, record.nodes.values())) else next(modes, None)
-        numbers = {_METRICS[name]: value for name, value in record.metrics.items() if name in _METRICS}
-        others = {name: value for name, value in record.metrics.items() if name not in _METRICS}
+        key = ("sql", record.execution_id)
+        for number, one in enumerate(record.insertions):
+            # All insertions of a statement have the attributes of its execution.
+            target, mode = _written_by(one.node), _mode([one.node])
+            yield self._draft(record, (*key, number), known, target, mode, one.metrics)
+        if not record.insertions:
+            nodes = list(record.nodes.values())
+            yield self._draft(record, key, known, self._target(record), _mode(nodes), record.metrics)
+
+    def _draft(
+        self,
+        record: DataWritten,
+        key: tuple[str | int, ...],
+        known: Mapping[str, AttributeValue],
+        target: str | None,
+        mode: str | None,
+        metrics: Mapping[str, int],
+    ) -> Draft:
+        numbers = {_METRICS[name]: value for name, value in metrics.items() if name in _METRICS}
+        others = {name: value for name, value in metrics.items() if name not in _METRICS}
         millis = max(0, record.time - record.started)
         details: dict[str, AttributeValue | None] = {
             **known,
@@ -87,8 +105,7 @@ class Writes:
         body += f" in {lasting(millis)}{f' ({mode})' if mode else ''}"
         if "spark.batch.id" in known:
             body += f", for batch {known['spark.batch.id']}"
-        key = ("sql", record.execution_id)
-        yield Draft("DataWrittenEvent", "spark.sql.execution", key, body, Severity.INFO, record.time, present(details))
+        return Draft("DataWrittenEvent", "spark.sql.execution", key, body, Severity.INFO, record.time, present(details))
 
     def _batch(self, record: DataWritten, query: object) -> dict[str, AttributeValue]:
         """Return the query and the number of the micro-batch; empty outside micro-batches.
@@ -113,6 +130,11 @@ class Writes:
         if named:
             return next((name for name in named if name.endswith(f".{named[0]}")), named[0])
         return next(filter(None, map(_written_by, record.nodes.values())), None)
+
+
+def _mode(nodes: Sequence[str]) -> str | None:
+    modes = (mode for node in nodes for pattern, mode in _MODES if pattern.search(node))
+    return "append" if any(map(_INSERTS.search, nodes)) else next(modes, None)
 
 
 def _written_by(node: str) -> str | None:

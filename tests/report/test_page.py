@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of
 from report.test_why import nightly
-from report.troubled_stories import NOW, regular_commits, unknown_end_after_a_failed_job
+from report.troubled_stories import NOW, regular_commits, three_days_without_an_event, unknown_end_after_a_failed_job
 from spark_events import Event
 from spark_events.report.page import page_of
 from spark_events.report.report_model import EventReport
@@ -75,6 +75,41 @@ def cells(page: Any, key: str) -> dict[str, float | str]:
 def test_a_lane_counts_the_runs_that_succeeded(opened: Open) -> None:
     page = opened(report_of(unknown_end_after_a_failed_job().events, draw=True, now=NOW))
     assert "2/3 ok" in page.locator("#lanes").text_content()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_old_data_is_grey_after_its_newest_event(width: int, opened: Open) -> None:
+    page = opened(report_of(three_days_without_an_event().events, draw=True, now=NOW), width)
+    assert "what happened since then is unknown" in page.locator("#period").text_content()
+    assert page.locator("#axis .tail").text_content() == "no events"
+    assert "no data" in page.locator("#legend").text_content()
+    lanes = page.locator("#lanes svg[role=group]").first.bounding_box()
+    for grey in page.locator("#lanes .s-no-data").all():
+        box = grey.bounding_box()
+        assert box["width"] >= 5
+        assert box["x"] + box["width"] <= lanes["x"] + lanes["width"] + 1
+    labels = [one.bounding_box() for one in page.locator("#axis text").all()]
+    ends = sorted((one["x"], one["x"] + one["width"]) for one in labels)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))
+    if width == 1440:
+        # The keys that show the whole period show the grey part too.
+        page.locator("#plots").press("+")
+        page.locator("#plots").press("0")
+        assert page.locator("#axis .tail").count() == 1
+        assert page.locator("#reset").is_disabled()
+
+
+def test_the_line_of_executors_ends_where_the_lane_becomes_grey(opened: Open) -> None:
+    """Of a source that is an hour old, nobody knows how many executors run now."""
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    app.executor("1", "ADDED", NOW - 2 * HOUR)
+    app.event("EventsDroppedEvent", NOW - HOUR)
+    page = opened(report_of(story.events, draw=True, now=NOW))
+    grey = page.locator("#lanes .s-no-data").first.bounding_box()
+    line = page.locator("#charts .median").last.bounding_box()
+    assert abs(line["x"] + line["width"] - grey["x"]) < 3
 
 
 @pytest.mark.parametrize("minutes", [1, 5])

@@ -161,6 +161,64 @@ def test_a_stale_source_is_not_ok() -> None:
     assert states == [ran, (NOW - 20 * MINUTE, NOW, "no data")]
 
 
+def _ran_until(story: Story, end: int | None, last: int) -> None:
+    app = story.application("nightly", "app-1")
+    app.status("RUNNING", NOW - 100 * HOUR)
+    app.event("EventsDroppedEvent", last)
+    if end is not None:
+        app.status("FINISHED", end)
+
+
+@pytest.mark.parametrize(
+    ("ran", "tail"),
+    [(10 * MINUTE, 15 * MINUTE), (2 * HOUR, 15 * MINUTE), (20 * HOUR, HOUR)],
+    ids=str,
+)
+def test_old_data_shows_that_the_time_after_it_is_unknown(ran: int, tail: int) -> None:
+    """Without ``--until``, the period of old data ends with its newest event, and the axis somewhat later."""
+    story = Story()
+    newest = NOW - 100 * HOUR + ran
+    _ran_until(story, None, newest)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert (report.until, report.until_is) == (newest, "newest event")
+    assert report.drawing is not None
+    assert report.drawing.until == newest + tail
+    lane = [segment[:3] for segment in report.drawing.lanes["a:nightly"]]
+    assert lane == [(NOW - 100 * HOUR, newest, "running"), (newest, newest + tail, "no data")]
+
+
+def test_the_axis_of_old_data_does_not_go_beyond_now() -> None:
+    """A period of a month would be extended by more than a day."""
+    story = Story()
+    app = story.application("stream", "app-1")
+    app.status("RUNNING", NOW - 800 * HOUR)
+    app.event("EventsDroppedEvent", NOW - 25 * HOUR)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert report.drawing is not None
+    assert report.drawing.until == NOW
+
+
+def test_old_data_of_an_application_that_has_ended_has_no_unknown_time() -> None:
+    story = Story()
+    _ran_until(story, NOW - 90 * HOUR, NOW - 95 * HOUR)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert report.drawing is not None
+    assert report.drawing.until == report.until == NOW - 90 * HOUR
+
+
+def test_an_open_downtime_is_unknown_after_the_newest_event_too() -> None:
+    story = Story()
+    _, query = stream(story, at=NOW - 50 * HOUR)
+    query.failure(NOW - 49 * HOUR, "query")
+    query.status("FAILED", NOW - 49 * HOUR)
+    story.application("other", "app-2").status("RUNNING", NOW - 48 * HOUR)
+    report = report_of(story.events, now=NOW, draw=True)
+    assert report.drawing is not None
+    *_, down, unknown = report.drawing.lanes["q:shop/clicks"]
+    assert down[1:3] == (report.until, "down")
+    assert unknown[:3] == (report.until, report.drawing.until, "no data")
+
+
 def test_a_lane_has_one_state_at_a_time() -> None:
     """Work is not overdue while its query is down, and a percentage is not shown of a run that has not ended."""
     story = Story()

@@ -41,6 +41,7 @@ def run(lab: Lab) -> Run:
         "spark.sql.catalog.ice.type": "hadoop",
         "spark.sql.catalog.ice.warehouse": "{folder}/ice",
         "spark.sql.warehouse.dir": "{folder}/warehouse",
+        "spark.events.data-written.streams.enabled": "true",
     }
     done = lab.run("table_formats.py", defaults=defaults)
     assert done.process.returncode == 0, done.tail()
@@ -60,6 +61,18 @@ def _about(run: Run, table: str) -> list[dict[str, Any]]:
 def test_each_change_of_a_table_is_one_event(run: Run, table: str, modes: list[str]) -> None:
     """An append, a merge and a deletion are one event each, with the table as target."""
     assert [one.get("spark.write.mode") for one in _about(run, table)] == modes, run.named("DataWrittenEvent")
+
+
+def test_each_insertion_of_a_statement_is_one_event(run: Run) -> None:
+    found = _about(run, "ice.db.copies")
+    assert [(one["spark.write.rows"], one["spark.write.mode"]) for one in found] == [(3, "append"), (6, "append")]
+
+
+@pytest.mark.parametrize("table", ["db.batched", "delta_batched"])
+def test_a_table_that_a_batch_creates_is_one_event_with_its_name(table: str, run: Run) -> None:
+    """The plan that creates a table lacks the name of the catalog."""
+    batches = [(one["spark.batch.id"], one.get("spark.write.mode")) for one in _about(run, table)]
+    assert batches == [(0, "create"), (1, "append")]
 
 
 def test_the_connectors_metrics_are_reported(run: Run) -> None:

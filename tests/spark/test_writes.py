@@ -60,6 +60,10 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
         ("grouped", "create", 5),
         ("totals", "create", None),
         ("totals", "append", None),
+        ("spark_catalog.default.low", "append", 4),
+        ("spark_catalog.default.high", "overwrite", 2),
+        ("spark_catalog.default.low", "append", 3),
+        ("spark_catalog.default.high", "overwrite", 2),
     ]
     assert [written[5]["files"], written[5]["bytes"]] == truth["grouped"]
     assert [[one["files"], one["bytes"]] for one in written[:2]] == [truth["plain"], truth["parts"]]
@@ -81,14 +85,17 @@ def test_writes_of_micro_batches_are_events_on_request(run: Run, with_streams: R
         for event in commits
         if event["attributes"].get("spark.streaming.query.name") == "inside"
     ]
-    assert len(expected) == truth["batches"] > 0
+    assert len(expected) == truth["batches"] == 2
     inside = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/inside")]
     counts = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/counts")]
-    assert len(inside) + len(counts) == len(streamed)
-    for some, mode in ((inside, "append"), (counts, "overwrite")):
+    made = [event for event in streamed if event["attributes"]["spark.write.target"] == "spark_catalog.default.made"]
+    assert len(inside) + len(counts) + len(made) == len(streamed)
+    # The first batch creates the table.
+    assert [event["attributes"].pop("spark.write.mode") for event in made] == ["create", "append"]
+    for some, mode in ((inside, "append"), (counts, "overwrite"), (made, None)):
         known = [one["attributes"] for one in some]
         assert [(one["spark.streaming.query.run_id"], one["spark.batch.id"]) for one in known] == expected
-        assert {one["spark.write.mode"] for one in known} == {mode}
+        assert {one.get("spark.write.mode") for one in known} == {mode}
         assert {one["spark.streaming.query.name"] for one in known} == {"inside"}
     written = [about(event) for event in inside]
     assert [sum(one["files"] for one in written), sum(one["bytes"] for one in written)] == truth["inside"]

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const NARROW = 720, LABEL = 230, LANE = 24, CHART = 130, AXIS = 22, MIN_SPAN = 1000;
+  const NARROW = 720, LABEL = 230, LANE = 24, CHART = 130, AXIS = 22, TAIL_LABEL = 76, MIN_SPAN = 1000;
   const MORE = 200;
   const STATES = ["running", "finished", "failed", "down", "overdue", "idle", "cancelled", "unknown", "no data"];
   const $ = (id) => document.getElementById(id);
@@ -74,7 +74,8 @@
   const width = () => $("plots").clientWidth;
   const narrow = () => width() < NARROW;
   const label = () => (narrow() ? 0 : LABEL);
-  const range = () => view || [data.since, Math.max(data.until, data.since + 1)];
+  const whole = () => [data.since, Math.max(data.drawing.until, data.since + 1)];
+  const range = () => view || whole();
   const scale = () => {
     const [from, to] = range(), left = label(), size = Math.max(10, width() - left - 8);
     return (millis) => left + ((millis - from) / (to - from)) * size;
@@ -96,7 +97,8 @@
   const raw = (value, show) => ({ text: show(value), value: value === null || value === undefined ? null : value });
 
   function drawHead() {
-    const ends = { given: "", now: " (now)", "newest event": " (the newest event)" }[data.until_is];
+    const unknown = data.drawing.until > data.until ? "; what happened since then is unknown" : "";
+    const ends = { given: "", now: " (now)", "newest event": ` (the newest event${unknown})` }[data.until_is];
     $("period").textContent = `${when(data.since)} to ${when(data.until)} ${zone()}${ends} · ${count(data.events)} events`
       + (data.sla_ms === null ? "" : ` · SLA ${span(data.sla_ms)}`);
     $("zone").textContent = utc ? "Times: UTC" : `Times: ${zone()}`;
@@ -242,10 +244,12 @@
   }
   function drawAxis() {
     const [list, step] = ticks(), x = scale(), most = width();
-    const labels = list.filter((at) => x(at) < most - 20).map((at) => svg("text", { x: x(at), y: 14, "text-anchor": x(at) < 20 ? "start" : "middle" }, tickText(at, step)));
+    // The part of the axis after the newest event of old data has a label.
+    const [from, to] = range(), hasTail = data.drawing.until > data.until && to > data.until, right = most - (hasTail ? TAIL_LABEL : 20);
+    const labels = list.filter((at) => x(at) < right).map((at) => svg("text", { x: x(at), y: 14, "text-anchor": x(at) < 20 ? "start" : "middle" }, tickText(at, step)));
     const name = label() ? [svg("text", { x: 0, y: 14 }, zone())] : [];
-    $("axis").replaceChildren(svg("svg", { width: most, height: AXIS, "aria-hidden": "true" }, ...name, ...labels));
-    const [from, to] = range();
+    const tail = hasTail ? [svg("text", { class: "tail", x: most - 8, y: 14, "text-anchor": "end" }, "no events")] : [];
+    $("axis").replaceChildren(svg("svg", { width: most, height: AXIS, "aria-hidden": "true" }, ...name, ...labels, ...tail));
     $("window").textContent = view ? `${when(from)} to ${when(to)} (${span(to - from)})` : "";
     $("reset").disabled = !view;
   }
@@ -392,10 +396,12 @@
         path += last === null ? `M${here} ${y(after)}` : `L${here} ${y(last)}L${here} ${y(low)}L${here} ${y(high)}L${here} ${y(after)}`;
         last = after;
       }
-      return [svg("path", { class: "median", d: `${path}L${Math.min(width() - 8, x(data.until))} ${y(last)}` })];
+      return [svg("path", { class: "median", d: `${path}L${Math.max(label(), Math.min(width() - 8, x(knownUntil(app))))} ${y(last)}` })];
     }));
     $("charts").replaceChildren(...charts);
   }
+  // Nothing is known of an application after the beginning of the grey part of its lane.
+  const knownUntil = (key) => Math.min(data.until, ...(data.drawing.lanes[key] || []).filter((one) => one[2] === "no data").map((one) => one[0]));
   function runsOf(points) {
     // Buckets can be shorter than the interval of regular batches, whose line has no gaps.
     const steps = points.slice(1).map((point, index) => point[0] - points[index][0]).sort((a, b) => a - b);
@@ -511,7 +517,7 @@
 
   // Zoom.
   function zoom(from, to) {
-    const least = data.since, most = Math.max(data.until, data.since + 1);
+    const [least, most] = whole();
     const size = Math.min(most - least, Math.max(MIN_SPAN, to - from));
     const start = Math.min(Math.max(least, from), most - size);
     view = size >= most - least ? null : [start, start + size];
@@ -562,7 +568,7 @@
       const [from, to] = range(), size = to - from, mid = (from + to) / 2;
       const moves = { ArrowLeft: [from - size / 4, to - size / 4], ArrowRight: [from + size / 4, to + size / 4],
         "+": [mid - size / 4, mid + size / 4], "=": [mid - size / 4, mid + size / 4], "-": [mid - size, mid + size],
-        0: [data.since, data.until], Escape: [data.since, data.until] };
+        0: whole(), Escape: whole() };
       if (!moves[event.key]) return;
       event.preventDefault();
       zoom(...moves[event.key]);

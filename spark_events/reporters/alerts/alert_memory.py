@@ -3,7 +3,8 @@
 The file of an alert applies, because other drivers may change it: they open, count and close alerts of the same work.
 What this process could not write applies as long as the file still has the content that the process wanted to replace.
 Without a folder, for example in a container or without a home directory, only the memory applies, and a new run does
-not know the alerts of earlier runs.
+not know the alerts of earlier runs. The files of closed alerts count how often an alert was open. A process deletes
+expired files when it opens the folder, and then once a day.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from spark_events.reporters.alerts.states import Alert, AlertsConfig, Phase
 __all__ = ["AlertMemory"]
 
 _LOG = logging.getLogger(__name__)
+#: Interval at which a process deletes expired files, in seconds.
+_CLEAN_UP = 86_400.0
 #: Rounding error of times that are converted from one clock to another, in seconds.
 _RESOLUTION = 0.001
 
@@ -66,21 +69,17 @@ class AlertMemory:
         self._files = files
         self._config = config
         self._kept: dict[str, _Kept] = {}
-        # Keys of alerts whose recovery is deferred, and of alerts whose file could not be written.
+        # Keys of alerts whose recovery is deferred, of closed alerts, and of alerts whose file could not be written.
         self._deferred: dict[str, None] = {}
+        self._closed: dict[str, None] = {}
         self._unwritten: dict[str, None] = {}
         # Operations that have failed and were logged.
         self._warned: set[str] = set()
+        self._cleaned_up = monotonic()
 
     def open(self) -> None:
         """Delete expired files, and adopt recoveries that an earlier process deferred."""
-        if self._files is None:
-            return
-        try:
-            for path in list(self._files.paths()):
-                self._adopt_or_delete(self._files, path)
-        except OSError as error:
-            self._warn_once("read", error)
+        self._clean_up(adopts=True)
 
     @property
     def deferred(self) -> Collection[str]:
@@ -112,6 +111,8 @@ class AlertMemory:
         if error is not None:
             self._unwritten[key] = None
         self._keep(key, _Kept(alert, content, True))
+        if self.now() - self._cleaned_up >= _CLEAN_UP:
+            self._clean_up(adopts=False)
         return error is None
 
     def write_again(self) -> None:
@@ -128,7 +129,17 @@ class AlertMemory:
         """Return a time of this process's clock in seconds since the epoch."""
         return moment + self._wall() - self.now()
 
-    def _adopt_or_delete(self, files: AlertFiles, path: Path) -> None:
+    def _clean_up(self, adopts: bool) -> None:
+        self._cleaned_up = self.now()
+        if self._files is None:
+            return
+        try:
+            for path in list(self._files.paths()):
+                self._adopt_or_delete(self._files, path, adopts)
+        except OSError as error:
+            self._warn_once("read", error)
+
+    def _adopt_or_delete(self, files: AlertFiles, path: Path, adopts: bool) -> None:
         try:
             loaded = files.load(path)
             if loaded is None:
@@ -138,10 +149,12 @@ class AlertMemory:
             if alert is None:
                 is_expired = self._wall() - modified >= self._config.expires_after + self._config.clock_tolerance
             elif alert.phase is Phase.RECOVERED and path == files.path(alert.key):
-                self._keep(alert.key, _Kept(alert, content, False))
+                if adopts:
+                    self._keep(alert.key, _Kept(alert, content, False))
                 return
             else:
-                is_expired = alert.expires <= self.now()
+                # If the file could not be replaced, the newer alert in memory applies as long as the file exists.
+                is_expired = alert.expires <= self.now() and alert.key not in self._unwritten
             if is_expired:
                 files.delete(path)
         except OSError as error:
@@ -187,14 +200,18 @@ class AlertMemory:
     def _keep(self, key: str, kept: _Kept) -> None:
         self._kept.pop(key, None)
         self._deferred.pop(key, None)
+        self._closed.pop(key, None)
         if kept.alert is None and kept.over is None:
             return
         self._kept[key] = kept
         if kept.alert is not None and kept.alert.phase is Phase.RECOVERED:
             self._deferred[key] = None
+        if kept.alert is not None and kept.alert.phase is Phase.CLOSED:
+            self._closed[key] = None
         if len(self._kept) > self._config.most_known:
-            oldest = next(iter(self._kept))
+            oldest = next(iter(self._closed or self._kept))
             del self._kept[oldest]
+            self._closed.pop(oldest, None)
             self._deferred.pop(oldest, None)
             self._unwritten.pop(oldest, None)
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from spark_events.event import Event
-from spark_events.event.text import on_one_line
+from spark_events.event.text import on_one_line, ordinal, utc
 from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application_of, kind_of
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["UI", "Card", "card_of", "cut", "failure_facts", "links_of", "tags_of", "title_of"]
+__all__ = ["UI", "Card", "card_of", "cut", "extent_of", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -57,8 +57,10 @@ def card_of(notice: Notice, with_tags: bool = True) -> Card:
     if not notice.is_recovery:
         facts |= failure_facts(event)
     if was is not None:
-        name, text = _extent(was, notice.minutes, notice.is_recovery)
+        name, text = extent_of(was, notice.minutes, notice.is_recovery)
         facts[name] = text
+        if not notice.is_recovery:
+            facts["Times"] = times_of(was)
     facts["Application"] = _application(event)
     if not notice.is_recovery:
         facts["Host"] = event.attributes.get("host.name")
@@ -131,7 +133,7 @@ def _is_over(event: Event) -> bool:
     return event.name == "JobFailureEvent" or event.attributes.get("spark.status.new") in _OVER
 
 
-def _extent(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
+def extent_of(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     """Return how often the problem occurred, or how long it lasts, as the name and the value of a fact."""
     kind = kind_of(alert.key)
     name = _LASTING.get(kind, "Failures" if kind == "failure" else "Events")
@@ -142,6 +144,14 @@ def _extent(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     times = " times" if kind in _LASTING else ""
     within = f" in {minutes:,} min" if minutes else ""
     return name, f"{alert.count:,}{times}{within}{', flapping' if alert.flaps else ''}"
+
+
+def times_of(alert: Alert) -> str:
+    """Return how often the alert was opened, for example ``3rd time since 2026-11-24 09:12 UTC``; empty for the first.
+
+    A failure of an open alert opens nothing: the alert counts such failures.
+    """
+    return f"{ordinal(alert.times)} time since {utc(alert.first, '%Y-%m-%d %H:%M')} UTC" if alert.times > 1 else ""
 
 
 def tags_of(

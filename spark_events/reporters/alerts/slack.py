@@ -13,8 +13,8 @@ from typing import Any
 
 from spark_events.event import Event, Severity
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.card import card_of, cut, title_of
-from spark_events.reporters.alerts.chats import headline, plain, several_headline
+from spark_events.reporters.alerts.card import card_of, cut
+from spark_events.reporters.alerts.chats import headline, item, plain, several_headline
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["SLACK"]
@@ -62,7 +62,7 @@ def _events(events: Sequence[Event]) -> Any:
 
 def _several(notices: Sequence[Notice]) -> Any:
     """Return a message with one line per alert."""
-    lines = [_escaped(f"• {headline(notice, title_of(notice.event))}", _LINE) for notice in notices]
+    lines = [_escaped(f"• {item(notice)}", _LINE) for notice in notices]
     return {"text": "\n".join((several_headline(notices), *lines))}
 
 

@@ -2,8 +2,11 @@
 
 ::
 
-              failure                  recovery
-    (none) ─────────────▶ OPEN ─────────────────────▶ CLOSED ── cooldown ends ──▶ (none)
+                        failure after the cooldown:
+                        a new alert, for the n-th time
+                          ┌──────────────────────────┐
+              failure     ▼            recovery      │
+    (none) ─────────────▶ OPEN ─────────────────────▶ CLOSED ── no failure until it expires ──▶ (none)
                           │  ▲                          │
                  failure: │  │                          │ failure within the cooldown: the alert flaps
        counted, or told   └──┘                          ▼
@@ -17,6 +20,9 @@
 The functions are pure. Times are seconds of one clock of the caller, which no change of the wall clock affects. Times
 of events are only compared with each other. A message counts as recent only if both clocks agree: neither a clock that
 was set back, nor a late delivery, may suppress a failure.
+
+A CLOSED alert is remembered until it expires, so that a message can say how often the alert was open. After the
+cooldown, it has no other effect, except that a late copy of its last failure does not open it again.
 """
 
 from __future__ import annotations
@@ -37,11 +43,13 @@ class AlertsConfig:
     Attributes:
         cooldown: time after a message in which further failures are only counted; also the time without a failure
             after which a flapping alert recovers.
-        expires_after: time after which an alert ends if no event closes it.
+        expires_after: time after the last message at which an open alert ends if no event closes it, and a closed alert
+            is forgotten.
         adoption_delay: additional time after which a process sends a recovery that another process has deferred. The
             other process, if it still runs, sends the recovery first.
         clock_tolerance: difference between the clocks of two machines at which an alert does not expire too early.
-        most_known: maximum number of alerts in memory; beyond that, the alert with the oldest change is forgotten.
+        most_known: maximum number of alerts in memory; beyond that, the alert with the oldest change is forgotten, a
+            closed one first.
     """
 
     cooldown: float = 600.0
@@ -60,7 +68,7 @@ class Phase(enum.Enum):
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert of a destination.
+    """One alert of a destination. It has many fields, because it is the content of one file.
 
     Attributes:
         key: key of the incident.
@@ -73,6 +81,9 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         last: id of the last event, so that a repeated delivery is not counted.
         expires: time at which the alert is forgotten.
         flaps: whether the alert was opened again within the cooldown.
+        times: number of times that the alert was opened, until it was forgotten.
+        first_at: time of the event that opened it for the first time, in milliseconds since the epoch. 0 in files of
+            earlier versions, which count only the current opening.
         is_closing: whether a request that closes the alert was begun. Until it has ended, nobody knows whether the
             alert is open, so the next failure must be sent.
         identity: attributes of the first event that identify the alert at the destination.
@@ -91,10 +102,17 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     last: str
     expires: float
     flaps: bool = False
+    times: int = 1
+    first_at: int = 0
     is_closing: bool = False
     identity: dict[str, str] = {}
     quiet_since: float = 0.0
     recovery: str = ""
+
+    @property
+    def first(self) -> int:
+        """Time of the event that opened the alert for the first time, in milliseconds since the epoch."""
+        return self.first_at or self.since_at
 
 
 class Alarm(NamedTuple):
@@ -132,6 +150,8 @@ def failed(alert: Alert | None, alarm: Alarm, now: float, config: AlertsConfig) 
             severity=alarm.severity,
             last=alarm.event_id,
             expires=_end(now, config),
+            times=1 if alert is None else alert.times + 1,
+            first_at=alarm.at if alert is None else min(alert.first, alarm.at),
             identity=alarm.identity,
         )
         return first, True
@@ -140,6 +160,8 @@ def failed(alert: Alert | None, alarm: Alarm, now: float, config: AlertsConfig) 
         alert,
         phase=Phase.OPEN,
         count=alert.count + (1 if is_again or alarm.is_occurrence else 0),
+        times=alert.times + (1 if is_again else 0),
+        first_at=min(alert.first, alarm.at) if is_again else alert.first,
         severity=max(alert.severity, alarm.severity),
         last=alarm.event_id,
         is_closing=False,
@@ -181,10 +203,10 @@ def closing(alert: Alert) -> Alert:
 
 
 def closed(alert: Alert, now: float, config: AlertsConfig) -> Alert | None:
-    """Return the alert after its recovery was sent; None if a further failure is not flapping."""
-    if now - alert.told >= config.cooldown:
+    """Return the alert after its recovery was sent; None if it has expired."""
+    expires = _end(alert.told, config, config.cooldown)
+    if expires <= now:
         return None
-    expires = alert.told + config.cooldown + config.clock_tolerance
     return msgspec.structs.replace(alert, phase=Phase.CLOSED, expires=expires, is_closing=False, recovery="")
 
 
@@ -193,5 +215,5 @@ def _is_recent(alert: Alert, at: int, now: float, config: AlertsConfig) -> bool:
     return all(0 <= age < config.cooldown for age in ages)
 
 
-def _end(now: float, config: AlertsConfig) -> float:
-    return now + config.expires_after + config.clock_tolerance
+def _end(told: float, config: AlertsConfig, least: float = 0.0) -> float:
+    return told + max(config.expires_after, least) + config.clock_tolerance

@@ -8,8 +8,8 @@ from typing import Any
 from spark_events.event import Event, Severity
 from spark_events.event.text import rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.card import card_of, cut, title_of
-from spark_events.reporters.alerts.chats import headline, plain, several_headline
+from spark_events.reporters.alerts.card import card_of, cut
+from spark_events.reporters.alerts.chats import headline, item, plain, several_headline
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["TEAMS"]
@@ -39,7 +39,7 @@ def _alert(notice: Notice) -> list[AlertRequest]:
 
 def _several(notices: Sequence[Notice]) -> Any:
     """Return a message with one line per alert."""
-    items = [_escaped(f"- {headline(notice, title_of(notice.event))}", _LINE) for notice in notices]
+    items = [_escaped(f"- {item(notice)}", _LINE) for notice in notices]
     body: list[dict[str, Any]] = [
         {
             "type": "TextBlock",

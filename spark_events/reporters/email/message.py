@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_events.event import Event
-from spark_events.event.text import moment, on_one_line
+from spark_events.event.text import on_one_line, utc
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.card import card_of, cut, title_of
-from spark_events.reporters.alerts.chats import headline, several_headline
+from spark_events.reporters.alerts.card import card_of, cut
+from spark_events.reporters.alerts.chats import headline, item, several_headline
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["EMAIL", "digest_of"]
@@ -25,14 +25,14 @@ def _alert(notice: Notice) -> list[AlertRequest]:
     card = card_of(notice)
     lines = [card.title, "", *(f"{name}: {cut(on_one_line(text), _LINE)}" for name, text in card.facts.items())]
     lines += ["", *(f"{text}: {url}" for text, url in card.links.items())] if card.links else []
-    lines += ["", f"Time: {moment(notice.event.observed_ts_millis)} UTC", f"Event: {notice.event.event_id}"]
+    lines += ["", f"Time: {_time(notice.event)} UTC", f"Event: {notice.event.event_id}"]
     stack = str(notice.event.attributes.get("exception.stacktrace", ""))
     lines += ["", cut(stack, _STACK)] if stack and not notice.is_recovery else []
     return [AlertRequest(notice.keys, _mail(headline(notice, card.title), lines))]
 
 
 def _several(notices: Sequence[Notice]) -> Any:
-    titles = [f"- {cut(headline(notice, title_of(notice.event)), _LINE)}" for notice in notices]
+    titles = [f"- {cut(item(notice), _LINE)}" for notice in notices]
     return _mail(several_headline(notices), titles)
 
 
@@ -44,11 +44,13 @@ def digest_of(events: Sequence[Event], more: int = 0) -> dict[str, str]:
         more: number of further events that were not kept.
     """
     count = len(events) + more
-    lines = [
-        f"{moment(one.observed_ts_millis)} {one.severity.value:5} {cut(on_one_line(one.body), _LINE)}" for one in events
-    ]
+    lines = [f"{_time(one)} {one.severity.value:5} {cut(on_one_line(one.body), _LINE)}" for one in events]
     lines += [f"… and {more:,} earlier events, which are not listed"] if more else []
     return _mail(f"Digest: {count:,} event{'s' if count != 1 else ''}", ["Times are UTC.", "", *lines])
+
+
+def _time(event: Event) -> str:
+    return utc(event.observed_ts_millis, "%Y-%m-%d %H:%M:%S")
 
 
 def _mail(subject: str, lines: Sequence[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import trustme
 from fakes import event, eventually
 
 from reporters.peers.mail import MailReceiver
-from reporters.webhook.sending import NOW, alert, recovery
+from reporters.webhook.sending import NOW, Sending, alert, recovery
 from spark_events import Event, Severity
 from spark_events.config import Secret, Settings
 from spark_events.dispatch.pipeline import build
 from spark_events.errors import ConfigError, PermanentError
 from spark_events.reporters.email.email_config import EmailConfig
 from spark_events.reporters.email.email_reporter import EmailReporter
+from spark_events.reporters.email.message import EMAIL, digest_of
 
 PASSWORD = "kf83-Hdk2"
 CAUSE = {"failure.root_cause": "ValueError: no currency", "exception.stacktrace": "Traceback:\n  ValueError"}
@@ -154,6 +156,19 @@ def test_a_digest_has_one_line_per_event(server: MailReceiver, authority: trustm
     assert sum(mail.get_content().count(" WARN ") for mail in server.mails) in (500, 501)
     subjects = [mail["Subject"] for mail in server.mails]
     assert subjects in (["Digest: 501 events"], ["Digest: 1 event", "Digest: 500 events"])
+
+
+def test_times_are_utc_whatever_the_time_zone_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        with Sending(EMAIL) as run:
+            run.fail()
+        assert "Time: 2027-01-15 08:00:00 UTC" in run.bodies[0]["text"]
+        assert "\n2027-01-15 08:00:00 " in digest_of([alert(NOW)])["text"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_without_a_digest_other_events_are_not_sent(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from reporters.peers.alertmanager import AlertmanagerModel, incidents
@@ -15,6 +17,7 @@ from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
+from spark_events.reporters.email.message import EMAIL
 
 PAGERDUTY = pagerduty("R")
 OVERDUE = "shop/query=clicks/overdue"
@@ -25,9 +28,9 @@ def actions(sending: Sending) -> list[str]:
 
 
 def facts(body: Any) -> str:
-    """Return the facts of a Slack message, without the application."""
+    """Return the facts of a Slack message, without the application and the number of openings."""
     fields = [field["text"].replace("*\n", ":* ") for field in body["attachments"][0]["blocks"][0]["fields"]]
-    return "\n".join(text for text in fields if "Application" not in text)
+    return "\n".join(text for text in fields if not text.startswith(("*Application", "*Times")))
 
 
 def test_a_repeated_failure_is_sent_once_per_cooldown_with_the_number_of_failures(tmp_path: Path) -> None:
@@ -178,6 +181,105 @@ def test_a_failure_cancels_the_deferred_recovery() -> None:
         run.passes(1440 * MINUTE)
         run.close()
     assert incidents(run.bodies)[-1].is_open
+
+
+# --- how often ------------------------------------------------------------------------------------
+
+
+def times(body: Any) -> str:
+    """Return how often the alert was opened, according to a Slack message."""
+    fields = [field["text"] for field in body["attachments"][0]["blocks"][0]["fields"]]
+    return next((text.partition("\n")[2] for text in fields if text.startswith("*Times*")), "")
+
+
+@pytest.mark.parametrize("pause", [20 * MINUTE, 60 * MINUTE, 1440 * MINUTE, 6 * 1440 * MINUTE])
+def test_a_message_says_the_n_th_time_after_the_alert_was_closed(pause: float, tmp_path: Path) -> None:
+    """Each failure is one of another run, after the recovery of the one before."""
+    bodies = []
+    with Sending(SLACK, tmp_path) as run:
+        for _ in range(4):
+            with Sending(SLACK, tmp_path, loop=run.loop) as one:
+                one.fail()
+                one.passes(MINUTE)
+                one.recover()
+                bodies += one.bodies
+            run.passes(pause)
+    since = "time since 2027-01-15 08:00 UTC"
+    assert [times(body) for body in bodies] == ["", "", f"2nd {since}", "", f"3rd {since}", "", f"4th {since}", ""]
+    # Apart from that, each alert is new.
+    assert {facts(body) for body in bodies[::2]} == {""}
+
+
+def test_an_alert_is_forgotten_after_its_expiry_without_a_failure(tmp_path: Path) -> None:
+    with Sending(SLACK, tmp_path) as run:
+        for days in (0, 6, 6, 8):
+            run.passes(days * 1440 * MINUTE)
+            run.fail()
+            run.passes(20 * MINUTE)
+            run.recover()
+    assert [times(body).partition(" ")[0] for body in run.bodies[::2]] == ["", "2nd", "3rd", ""]
+
+
+def test_failures_of_an_open_alert_are_one_opening(tmp_path: Path) -> None:
+    """Openings of a flapping alert count too, as in a report."""
+    with Sending(SLACK, tmp_path) as run:
+        for _ in range(3):
+            run.fail()
+            run.passes(11 * MINUTE)
+        run.recover()
+        run.passes(60 * MINUTE)
+        for _ in range(2):
+            run.fail()
+            run.passes(MINUTE)
+            run.recover()
+    opened = [body for body in run.bodies if body["text"].startswith("ERROR")]
+    assert [times(body).partition(" ")[0] for body in opened] == ["", "", "", "2nd", "3rd"]
+
+
+def test_a_late_copy_of_a_failure_is_no_further_time(tmp_path: Path) -> None:
+    """A process that was killed may deliver an event again when its alert was closed long ago."""
+    failure = alert(NOW)
+    with Sending(SLACK, tmp_path) as run:
+        run.send(failure)
+        run.passes(60 * MINUTE)
+        run.recover()
+        run.passes(60 * MINUTE)
+        run.send(failure)
+        assert len(run.bodies) == 2
+        run.fail()
+    assert times(run.bodies[-1]).startswith("2nd time since ")
+
+
+@pytest.mark.parametrize("form", [PAGERDUTY, ALERTMANAGER, SLACK, TEAMS, EMAIL])
+def test_every_channel_says_the_n_th_time(form: AlertFormat) -> None:
+    with Sending(form) as run:
+        for _ in range(2):
+            run.fail()
+            run.recover()
+            run.passes(60 * MINUTE)
+    assert ["2nd time since 2027-01-15 08:00 UTC" in json.dumps(body) for body in run.bodies] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("form", [SLACK, TEAMS, EMAIL])
+def test_a_list_of_alerts_says_the_n_th_time_of_each(form: AlertFormat) -> None:
+    """However long the titles are."""
+    long = {"failure.root_cause": "ValueError: " + "x" * 500}
+    with Sending(form) as run:
+        run.fail(OVERDUE)
+        run.recover(OVERDUE)
+        run.passes(60 * MINUTE)
+        bodies = [msgspec.structs.replace(alert(run.wall, key, **long), body="y" * 500) for key in (KEY, OVERDUE)]
+        run.send(*bodies)
+        run.passes(12 * MINUTE)
+        run.send(
+            *(
+                msgspec.structs.replace(one, event_id=f"{n}", observed_ts_millis=round(run.wall * 1000))
+                for n, one in enumerate(bodies)
+            )
+        )
+    assert json.dumps(run.bodies[-2]).count("(2nd time since 2027-01-15 08:00 UTC)") == 1
+    assert json.dumps(run.bodies[-1]).count("(failures: 2 in 12 min)") == 1
+    assert json.dumps(run.bodies[-1]).count("(overdue: since 12 min, 2nd time since 2027-01-15 08:00 UTC)") == 1
 
 
 # --- clocks ----------------------------------------------------------------------------------------

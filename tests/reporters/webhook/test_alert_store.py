@@ -139,7 +139,7 @@ def test_without_a_folder_only_a_chat_misses_recoveries_of_earlier_runs(tmp_path
             assert len(next_run.bodies) == requests
 
 
-@pytest.mark.parametrize(("verb", "broken"), [("store", FULL), ("delete", ("delete",)), ("read", ("read",))])
+@pytest.mark.parametrize(("verb", "broken"), [("store", FULL), ("read", ("read",))])
 def test_a_broken_disk_is_logged_once(
     verb: str, broken: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +155,17 @@ def test_a_broken_disk_is_logged_once(
     (message,) = caplog.messages
     assert message.startswith(f"cannot {verb} files of alerts: [Errno {errno.ENOSPC}] cannot ")
     assert message.endswith(f"check the files and the permissions of {tmp_path}")
+
+
+def test_expired_files_that_cannot_be_deleted_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Sending(SLACK, tmp_path) as run:
+        for number in range(2):
+            run.fail(f"shop/query={number}/failure")
+    disk = Disk(tmp_path)
+    disk.broken = ("delete",)
+    with Sending(SLACK, files=disk, start=NOW + 8 * DAY):
+        (message,) = caplog.messages
+    assert message.startswith(f"cannot delete files of alerts: [Errno {errno.ENOSPC}] cannot ")
 
 
 def test_a_damaged_file_is_logged_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -187,18 +198,60 @@ def test_only_expired_files_of_alerts_are_deleted(tmp_path: Path) -> None:
     assert not damaged.exists()
 
 
-def test_a_recovered_alert_leaves_no_file(tmp_path: Path) -> None:
+def test_the_file_of_a_closed_alert_is_deleted_after_its_expiry(tmp_path: Path) -> None:
     with Sending(PAGERDUTY, tmp_path) as run:
         run.fail()
-        run.passes(11 * MINUTE)
         run.recover()
-        assert list(tmp_path.iterdir()) == []
-        # The next failure within the cooldown would flap, so this alert is remembered until the cooldown has ended.
+    for days, files in ((6, 1), (8, 0)):
+        with Sending(PAGERDUTY, tmp_path, start=NOW + days * DAY):
+            assert len(list(tmp_path.iterdir())) == files
+
+
+def test_a_process_that_runs_deletes_expired_files_once_a_day(tmp_path: Path) -> None:
+    """A watcher reports many applications with different names, and no other process opens its folder."""
+    with Sending(PAGERDUTY, tmp_path) as run:
+        for number in range(20):
+            run.fail(f"nightly-{number}/failure")
+            run.passes(DAY)
+            run.recover(f"nightly-{number}/failure")
+            assert len(list(tmp_path.iterdir())) <= 9
+        run.fail("nightly-19/failure")
+        assert run.bodies[-1]["payload"]["custom_details"]["Times"].startswith("2nd time since ")
+
+
+def test_the_daily_deletion_spares_deferred_recoveries_and_newer_alerts_in_memory(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    with Sending(PAGERDUTY, files=disk) as run:
+        run.fail("old/failure")
+        disk.broken = FULL
+        for _ in range(10):
+            run.passes(DAY)
+            run.fail("old/failure")
+        disk.broken = ()
+        for _ in range(2):
+            run.fail()
+            run.recover()
+        run.fail("old/failure")
+        run.recover("old/failure")
+        assert actions(run) == ["trigger"] * 11 + ["trigger", "resolve", "trigger", "resolve"]
+        run.close()
+        assert actions(run)[-1] == "resolve"
+
+
+def test_files_of_earlier_versions_are_continued(tmp_path: Path) -> None:
+    """Those files lack the number of openings."""
+    with Sending(SLACK, tmp_path) as run:
         run.fail()
+        (file,) = tmp_path.iterdir()
+        old = {
+            name: value for name, value in json.loads(file.read_bytes()).items() if name not in ("times", "first_at")
+        }
+        file.write_text(json.dumps(old))
+        run.passes(20 * MINUTE)
         run.recover()
-        assert len(list(tmp_path.iterdir())) == 1
-    with Sending(PAGERDUTY, tmp_path, start=NOW + DAY):
-        assert list(tmp_path.iterdir()) == []
+        run.passes(60 * MINUTE)
+        run.fail()
+    assert "2nd time since 2027-01-15 08:00 UTC" in json.dumps(run.bodies[-1])
 
 
 def test_a_deferred_recovery_is_sent_however_late_the_next_process_starts(tmp_path: Path) -> None:
@@ -227,3 +280,13 @@ def test_alerts_in_memory_are_bounded() -> None:
         for number in (1, 2, 3, 1, 3):
             run.fail(f"shop/query={number}/failure")
         assert len(run.bodies) == 4
+
+
+def test_open_alerts_outlive_closed_ones_in_memory() -> None:
+    with Sending(SLACK, config=AlertsConfig(most_known=2)) as run:
+        run.fail("open/failure")
+        for number in range(5):
+            run.fail(f"shop/query={number}/failure")
+            run.recover(f"shop/query={number}/failure")
+        run.recover("open/failure")
+        assert run.bodies[-1]["text"] == "Recovered: shop: open/failure"

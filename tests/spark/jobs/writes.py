@@ -44,19 +44,26 @@ for mode in ("errorifexists", "append", "ignore"):
     database = {"url": f"jdbc:derby:{path('derby')};create=true", "dbtable": "totals"}
     driver = "org.apache.derby.jdbc.EmbeddedDriver"
     spark.range(3).write.mode(mode).format("jdbc").options(**database, driver=driver).save()
+spark.sql("create table low (id long) using parquet")
+spark.sql("create table high (id long) using json")
+low, high = "insert into low select id where id < 3", "insert overwrite table high select id where id >= 3"
+spark.sql(f"from orders {low} {high}")
+# Adaptive execution plans both insertions again.
+spark.sql(f"from (select id, count(*) from orders group by id) {low} {high}")
 spark.sql("cache table kept as select * from orders")
 truth["failed"] = fails()
 
 
 def inside(batch: DataFrame, number: int) -> None:
     batch.write.mode("append").parquet(path("inside"))
+    batch.write.mode("append").saveAsTable("made")
     batch.selectExpr("count(*) n").write.mode("overwrite").json(path("counts"))
 
 
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
 writer = rows.writeStream.queryName("inside").foreachBatch(inside).option("checkpointLocation", path("cp"))
-query = writer.trigger(availableNow=True).start()
-query.awaitTermination()
+for _ in range(2):
+    writer.trigger(availableNow=True).start().awaitTermination()
 truth["inside"] = files(path("inside"))
 truth["batches"] = len(os.listdir(path("cp/commits"))) // 2
 # Spark does not tell its listeners what its own file sink has written.

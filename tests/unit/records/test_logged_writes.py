@@ -8,6 +8,7 @@ from spark_events.records.event_log.logged_writes import WriteLines
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import (
     AccumulatorUpdatesLine,
+    AdaptiveUpdateLine,
     PlanMetric,
     PlanNode,
     SqlExecutionEndLine,
@@ -34,6 +35,24 @@ class Log:
         metrics = [PlanMetric("number of output rows", 7)] if name == FILES else []
         node = PlanNode(node_name=name, simple_string=name, metrics=metrics)
         self.lines.started(SqlExecutionStartLine(number, root, description, plan, spark_plan_info=node))
+
+    def started_several(self, number: int, *names: str, again: bool = False) -> None:
+        """Start a statement with one insertion for each name; ``again``: only plan it again."""
+        offset = 100 if again else 10
+        nodes = [
+            PlanNode(
+                node_name=name,
+                simple_string=f"{name} {index}",
+                metrics=[PlanMetric("number of output rows", offset + index)] if name == FILES else [],
+            )
+            for index, name in enumerate(names)
+        ]
+        union = PlanNode(node_name="Union", children=[PlanNode(node_name="InputAdapter", children=[n]) for n in nodes])
+        plan = PlanNode(node_name="AdaptiveSparkPlan", children=[union])
+        if again:
+            self.lines.planned(AdaptiveUpdateLine(number, spark_plan_info=plan))
+        else:
+            self.lines.started(SqlExecutionStartLine(number, None, "", "", spark_plan_info=plan))
 
     def ended(self, number: int, error: str = "") -> DataWritten | None:
         return self.lines.ended(SqlExecutionEndLine(number, 9, error))
@@ -76,3 +95,60 @@ def test_the_numbers_are_those_of_the_execution_that_counts(description: str, wr
     log.lines.updated(AccumulatorUpdatesLine(2, [(7, 5)]))
     found = [record for record in (log.ended(2), log.ended(1)) if record is not None]
     assert [(one.execution_id, one.metrics["number of output rows"]) for one in found] == writes
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_each_insertion_of_a_statement_has_its_own_numbers(again: bool) -> None:
+    """A child of the union that does not write, or has not written, is no insertion."""
+    log = Log()
+    log.started_several(1, FILES, "Range", FILES, FILES, "AppendData")
+    if again:
+        log.started_several(1, FILES, "Range", FILES, FILES, "AppendData", again=True)
+    offset = 100 if again else 10
+    log.lines.updated(AccumulatorUpdatesLine(1, [(offset, 5), (offset + 2, 7)]))
+    written = log.ended(1)
+    assert written is not None
+    assert [(one.node, sum(one.metrics.values())) for one in written.insertions] == [
+        (f"{FILES} 0", 5),
+        (f"{FILES} 2", 7),
+        ("AppendData 4", 0),
+    ]
+    assert written.metrics == {}
+
+
+def test_a_union_of_reads_is_no_write() -> None:
+    log = Log()
+    log.started_several(1, "Range", "Range")
+    assert log.ended(1) is None
+
+
+CREATE = "Execute CreateDataSourceTableAsSelectCommand"
+CREATED = (
+    f"== Physical Plan ==\n{CREATE} (1)\n\n(2) CreateDataSourceTableAsSelectCommand\nArguments: `a`.`b`, Append, [id]\n"
+)
+
+
+@pytest.mark.parametrize(("between", "named"), [(False, True), (True, False)])
+def test_a_write_in_a_batch_has_the_table_that_the_execution_around_it_creates(between: bool, named: bool) -> None:
+    """An execution that started in between may be one of another thread."""
+    log = Log()
+    log.started(0, "Range", description=BATCH)
+    log.started(1, CREATE, 0, CREATED)
+    if between:
+        log.started(2, "Range", 0)
+    log.started(3 if between else 2, FILES, 0)
+    log.lines.updated(AccumulatorUpdatesLine(3 if between else 2, [(7, 5)]))
+    written = log.ended(3 if between else 2)
+    assert written is not None
+    assert written.nodes.get(1) == (f"{CREATE} `a`.`b`" if named else None)
+    assert log.ended(1) is None
+    assert log.ended(0) is None
+
+
+def test_a_connector_that_creates_a_table_in_a_batch_has_one_record() -> None:
+    log = Log()
+    log.started(0, "Range", description=BATCH)
+    log.started(1, "AtomicCreateTableAsSelect", 0)
+    log.started(2, "AppendData", 0)
+    records = [log.ended(2), log.ended(1)]
+    assert [None if one is None else list(one.nodes) for one in records] == [[1, 2], None]

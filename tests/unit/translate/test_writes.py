@@ -18,8 +18,9 @@ SESSION, OPERATION = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb", "017d1ebc-5fb8-4545
 IN_QUERY = f"spark-session-{OPERATION}"
 
 
-def written(nodes: dict[str, str], *records: dict[str, Any]) -> list[Event]:
+def written(nodes: dict[str, str], *records: dict[str, Any], **fields: Any) -> list[Event]:
     write = {"kind": "data_written", "execution_id": 7, "time": START, "started": START, "nodes": nodes, "metrics": {}}
+    write |= fields
     translator = Translator(TranslateConfig(streams_written=True))
     found = [e for one in (application_start(), *records, write) for e in translator.translate(decoded(one))]
     return [event for event in found if event.name == "DataWrittenEvent"]
@@ -48,3 +49,19 @@ def test_a_write_in_the_session_of_a_query_belongs_to_its_batch() -> None:
     (event,) = written({"7": f"{INSERTS}, Append, {TABLE}"}, *records)
     assert (event.attributes["spark.streaming.query.name"], event.attributes["spark.batch.id"]) == ("clicks", 3)
     assert event.body.endswith("(append), for batch 3")
+
+
+def test_each_insertion_of_a_statement_is_one_event() -> None:
+    rows = {"number of output rows": 3}
+    insertions = [
+        {"node": f"{INSERTS}, Append, {TABLE}", "metrics": rows},
+        {"node": f"{INSERTS}, Overwrite, `a`.`b`.`c`", "metrics": {}},
+    ]
+    events = written({"7": INSERTS}, insertions=insertions)
+    about = [event.attributes for event in events]
+    assert [(one["spark.write.target"], one["spark.write.mode"], one.get("spark.write.rows")) for one in about] == [
+        ("spark_catalog.default.orders", "append", 3),
+        ("a.b.c", "overwrite", None),
+    ]
+    assert {one["spark.sql.execution.id"] for one in about} == {"7"}
+    assert len({event.event_id for event in events}) == 2

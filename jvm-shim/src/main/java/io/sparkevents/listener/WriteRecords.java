@@ -10,7 +10,6 @@ import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.scheduler.SparkListenerEvent;
-import org.apache.spark.sql.execution.SparkPlanInfo;
 import org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -22,9 +21,9 @@ import scala.collection.Iterator;
 /**
  * Creates the records of successful writes of SQL executions; those of micro-batches on request.
  *
- * <p>The write is the first node of the physical plan. A command of a file source has written if Spark reports its
- * metrics: the number of files, rows and bytes. A command of the newer interface (DataSource V2), or of a connector
- * without metrics, such as JDBC, has written if it succeeds; with the mode {@code ignore}, that is unknown. Outside
+ * <p>A command of a file source has written if Spark reports its metrics: the number of files, rows and bytes. A command
+ * of the newer interface (DataSource V2), or of a connector without metrics, such as JDBC, has written if it succeeds; with
+ * the mode {@code ignore}, that is unknown. The record of a statement with several insertions lists them. Outside
  * micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch}
  * inside the execution of its micro-batch. A replay has the same rules ({@code event_log/logged_writes.py}). Used by the listener
  * thread only.
@@ -32,21 +31,12 @@ import scala.collection.Iterator;
 final class WriteRecords {
   /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
   private static final int MOST_RUNNING = 4_096;
-  /** Maximum number of nodes above the write, such as that of adaptive execution. */
-  private static final int DEEPEST = 8;
   /** Maximum number of nested executions of one execution in a record. */
   private static final int MOST_PARTS = 16;
 
   /** The description that Spark sets for the executions of a micro-batch: ids of the query and the run, and the batch. */
   private static final Pattern MICRO_BATCH =
       Pattern.compile("id = ([0-9a-f-]{36})(?:<br/>)?\\s+runId = ([0-9a-f-]{36})(?:<br/>)?\\s+batch = (\\d+)?");
-  private static final Pattern COMMAND = Pattern.compile("Execute ");
-  /** Commands of connectors of the older interface, which report no metrics of their own. */
-  private static final Pattern CONNECTOR = Pattern.compile("Execute (?:Save|Insert)IntoDataSourceCommand");
-  private static final String IGNORE = ", Ignore";
-  private static final Pattern V2 =
-      Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
-  private static final String NO_WRITE = "NoopWrite";
 
   private static final class Batch {
     final String query;
@@ -66,30 +56,28 @@ final class WriteRecords {
   private static final class Write {
     final long root;
     final long started;
-    final String node;
-    /** Whether success means that data was written. */
-    final boolean writesIfSuccessful;
-    final boolean isConnector;
     /** The micro-batch; null outside micro-batches. */
     final Batch batch;
-    final Map<Long, String> names;
-    final Map<String, Long> values = new LinkedHashMap<>();
+    final List<WriteCommand> commands;
 
-    Write(long root, long started, SparkPlanInfo node, String description, Batch batch) {
-      this.batch = batch;
+    Write(long root, long started, List<WriteCommand> commands, Batch batch) {
       this.root = root;
       this.started = started;
-      String name = node == null ? "" : node.nodeName();
-      isConnector = CONNECTOR.matcher(name).lookingAt();
-      String arguments = isConnector ? PlanTables.argumentsOf(name, description) : "";
-      this.node = node == null ? "" : Text.beginning((node.simpleString() + " " + arguments).trim());
-      boolean isKnown = isConnector && !arguments.isEmpty() && !arguments.endsWith(IGNORE);
-      writesIfSuccessful = isKnown || V2.matcher(name).lookingAt();
-      names = node == null ? new LinkedHashMap<>() : PlanTree.metrics(node);
+      this.commands = commands;
+      this.batch = batch;
     }
 
     boolean isDone() {
-      return writesIfSuccessful || !values.isEmpty();
+      return commands.stream().anyMatch(WriteCommand::isDone);
+    }
+
+    boolean hasMetrics() {
+      return commands.stream().anyMatch(command -> !command.values.isEmpty());
+    }
+
+    /** Returns the only command, or the first one. */
+    WriteCommand first() {
+      return commands.get(0);
     }
   }
 
@@ -131,46 +119,27 @@ final class WriteRecords {
     }
     Batch batch = batches.get(root);
     if (batch == null || reportsStreams) {
-      SparkPlanInfo node = writeOf(event.sparkPlanInfo());
-      running.put(id, new Write(root, event.time(), node, event.physicalPlanDescription(), batch));
+      List<WriteCommand> commands = WriteCommand.in(event.sparkPlanInfo(), event.physicalPlanDescription());
+      running.put(id, new Write(root, event.time(), commands, batch));
     }
   }
 
-  /** Returns the node that writes; null if the plan does not write. */
-  private static SparkPlanInfo writeOf(SparkPlanInfo plan) {
-    SparkPlanInfo node = plan;
-    for (int depth = 0; node != null && depth < DEEPEST; depth++) {
-      String name = node.nodeName();
-      if (COMMAND.matcher(name).lookingAt() || V2.matcher(name).lookingAt()) {
-        return node.simpleString().contains(NO_WRITE) ? null : node;
-      }
-      List<SparkPlanInfo> children = PlanTree.children(node);
-      node = children.size() == 1 ? children.get(0) : null;
-    }
-    return null;
-  }
-
-  /** Adaptive execution plans the write again after each stage, and its metrics then have other accumulators. */
   private void planned(SparkListenerSQLAdaptiveExecutionUpdate event) {
     Write write = running.get(event.executionId());
-    SparkPlanInfo node = write == null || write.node.isEmpty() ? null : writeOf(event.sparkPlanInfo());
-    if (node != null) {
-      write.names.clear();
-      write.names.putAll(PlanTree.metrics(node));
+    if (write != null && !write.commands.isEmpty()) {
+      WriteCommand.planned(write.commands, event.sparkPlanInfo());
     }
   }
 
   private void updated(SparkListenerDriverAccumUpdates event) {
     Write write = running.get(event.executionId());
-    if (write != null && !write.names.isEmpty()) {
+    if (write != null && !write.commands.isEmpty()) {
       // The type of the collection differs between Scala 2.12 and 2.13, so read it as an element of the case class.
       Iterator<?> updates = ((scala.collection.Iterable<?>) event.productElement(1)).iterator();
       while (updates.hasNext()) {
         Tuple2<?, ?> update = (Tuple2<?, ?>) updates.next();
-        String name = write.names.get(((Number) update._1()).longValue());
-        if (name != null) {
-          write.values.put(name, ((Number) update._2()).longValue());
-        }
+        long accumulator = ((Number) update._1()).longValue();
+        write.commands.forEach(command -> command.updated(accumulator, ((Number) update._2()).longValue()));
       }
     }
   }
@@ -184,15 +153,15 @@ final class WriteRecords {
     if (write == null) {
       return null;
     }
+    boolean isWrite = !hasFailed && !write.commands.isEmpty();
     if (write.batch != null) {
-      boolean isDone = !hasFailed && !write.node.isEmpty() && write.isDone();
-      // A connector such as Delta Lake writes in a nested execution, which has its own record.
-      isDone &= !(write.isConnector && write.batch.lastWrite > id);
+      // The nested execution that writes has its own record.
+      boolean isDone = isWrite && write.isDone() && !(write.first().writesInside && write.batch.lastWrite > id);
       write.batch.lastWrite = isDone ? Math.max(write.batch.lastWrite, id) : write.batch.lastWrite;
-      return isDone ? record(id, event.time(), write, Collections.singletonMap(id, write), write.values) : null;
+      return isDone ? record(id, event.time(), write, nodesInBatch(id, write), write) : null;
     }
     TreeMap<Long, Write> parts = nested.computeIfAbsent(write.root, first -> new TreeMap<>());
-    if (!hasFailed && !write.node.isEmpty() && parts.size() < MOST_PARTS) {
+    if (isWrite && parts.size() < MOST_PARTS) {
       parts.put(id, write);
     }
     if (id != write.root) {
@@ -200,34 +169,65 @@ final class WriteRecords {
     }
     nested.remove(id);
     Write done = null;
-    for (Write part : parts.values()) {
+    Map<Long, String> nodes = new LinkedHashMap<>();
+    for (Map.Entry<Long, Write> entry : parts.entrySet()) {
+      Write part = entry.getValue();
+      nodes.put(entry.getKey(), part.first().text);
       // The first execution with metrics; otherwise the first that has written.
-      boolean isBetter = done == null || (done.values.isEmpty() && !part.values.isEmpty());
+      boolean isBetter = done == null || (!done.hasMetrics() && part.hasMetrics());
       done = part.isDone() && isBetter ? part : done;
     }
-    return hasFailed || done == null ? null : record(id, event.time(), write, parts, done.values);
+    return hasFailed || done == null ? null : record(id, event.time(), write, nodes, done);
   }
 
-  private Record record(long id, long time, Write write, Map<Long, Write> parts, Map<String, Long> values) {
+  /** Returns the write's node, after the command that creates the table, inside which Spark runs the write. */
+  private Map<Long, String> nodesInBatch(long id, Write write) {
+    Map<Long, String> nodes = new LinkedHashMap<>();
+    Write outer = running.get(id - 1);
+    if (outer != null && outer.batch == write.batch && !outer.commands.isEmpty() && outer.first().created != null) {
+      nodes.put(id - 1, outer.first().created);
+    }
+    nodes.put(id, write.first().text);
+    return nodes;
+  }
+
+  /** @param done the execution that has written, which is {@code write} or nested in it */
+  private Record record(long id, long time, Write write, Map<Long, String> nodes, Write done) {
     int size = 0;
-    for (Write part : parts.values()) {
-      size += part.node.length();
+    for (String node : nodes.values()) {
+      size += node.length();
+    }
+    boolean hasSeveral = done.commands.size() > 1;
+    for (WriteCommand command : hasSeveral ? done.commands : Collections.<WriteCommand>emptyList()) {
+      size += command.text.length();
     }
     return new Record(
         "data_written",
         Record.Priority.LIFECYCLE,
         null,
         json -> {
-          Record.write(json, "execution_id", id, "started", write.started, "time", time, "metrics", values);
+          Map<String, Long> metrics = hasSeveral ? Collections.emptyMap() : done.first().values;
+          Record.write(json, "execution_id", id, "started", write.started, "time", time, "metrics", metrics);
           if (write.batch != null) {
             Batch batch = write.batch;
             Record.write(json, "query_id", batch.query, "run_id", batch.run, "batch_id", batch.number);
           }
           json.writeObjectFieldStart("nodes");
-          for (Map.Entry<Long, Write> part : parts.entrySet()) {
-            json.writeStringField(String.valueOf(part.getKey()), redaction.redact("plan", part.getValue().node));
+          for (Map.Entry<Long, String> node : nodes.entrySet()) {
+            json.writeStringField(String.valueOf(node.getKey()), redaction.redact("plan", node.getValue()));
           }
           json.writeEndObject();
+          if (hasSeveral) {
+            json.writeArrayFieldStart("insertions");
+            for (WriteCommand command : done.commands) {
+              if (command.isDone()) {
+                json.writeStartObject();
+                Record.write(json, "node", redaction.redact("plan", command.text), "metrics", command.values);
+                json.writeEndObject();
+              }
+            }
+            json.writeEndArray();
+          }
         },
         size);
   }

@@ -1,0 +1,102 @@
+"""Nodes of a physical plan that write, found as in the shim (``WriteCommand.java``)."""
+
+from __future__ import annotations
+
+import re
+
+from spark_events.records.event_log.logged_plans import arguments_of
+from spark_events.records.event_log.shapes import PlanMetric, PlanNode
+
+__all__ = ["WriteCommand", "planned", "write_commands"]
+
+#: Maximum number of nodes above the write, such as that of adaptive execution.
+_DEEPEST = 8
+#: Maximum number of insertions of a statement.
+_MOST = 64
+_COMMAND = "Execute "
+#: Commands of connectors of the older interface, which report no metrics of their own.
+_CONNECTOR = re.compile(r"Execute (?:Save|Insert)IntoDataSourceCommand", re.ASCII)
+_CREATES_TABLE = re.compile(r"Execute \w*AsSelectCommand|(?:Atomic)?(?:Create|Replace)\w*AsSelect", re.ASCII)
+_IGNORE = ", Ignore"
+_V2 = re.compile(
+    r"AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta"
+    r"|(?:Atomic)?(?:Create|Replace)\w*AsSelect",
+    re.ASCII,
+)
+_NO_WRITE = "NoopWrite"
+_UNION = "Union"
+
+
+class WriteCommand:
+    """A node that writes, and the values of its metrics.
+
+    Args:
+        node: the node.
+        description: the plan as Spark prints it.
+        is_alone: whether the plan has no other write. The description names commands of one kind alike, so it does not
+            tell which arguments are those of one of several.
+
+    Attributes:
+        writes_inside: whether a nested execution may be the write.
+        text: the node with the arguments that tell what it writes.
+        created: if the command creates a table in which a nested execution writes: the command with the table; else "".
+        metrics: the metrics of the node.
+        values: values of the metrics that Spark has reported, by name.
+    """
+
+    def __init__(self, node: PlanNode, description: str, is_alone: bool) -> None:
+        name = node.node_name
+        is_connector, is_v2 = _CONNECTOR.match(name) is not None, _V2.match(name) is not None
+        creates_table = _CREATES_TABLE.match(name) is not None
+        self.writes_inside = is_connector or creates_table
+        arguments = arguments_of(name, description) if is_alone and self.writes_inside and not is_v2 else ""
+        self.text = f"{node.simple_string} {arguments if is_connector else ''}".strip()
+        self.created = ""
+        if creates_table and (is_v2 or arguments):
+            self.created = self.text if is_v2 else f"{name} {arguments.partition(',')[0]}"
+        is_known = is_connector and bool(arguments) and not arguments.endswith(_IGNORE)
+        self._writes_if_successful = is_known or is_v2
+        self.metrics: list[PlanMetric] = node.metrics
+        self.values: dict[str, int] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the command has written, if its execution succeeds."""
+        return self._writes_if_successful or bool(self.values)
+
+    def updated(self, updates: list[tuple[int, int]]) -> None:
+        """Note the values of metrics, by accumulator."""
+        names = {metric.accumulator_id: metric.name for metric in self.metrics}
+        self.values |= {names[number]: value for number, value in updates if number in names}
+
+
+def write_commands(plan: PlanNode | None, description: str) -> list[WriteCommand]:
+    """Return the writes of a plan: its first node that writes, or one for each child of a union; empty for none."""
+    found = _nodes(plan)
+    return [WriteCommand(node, description, len(found) == 1) for node in found]
+
+
+def planned(commands: list[WriteCommand], plan: PlanNode | None) -> None:
+    """Note that adaptive execution planned the writes again, so that their metrics have other accumulators."""
+    found = _nodes(plan)
+    if len(found) == len(commands):
+        for command, node in zip(commands, found, strict=True):
+            command.metrics = node.metrics
+
+
+def _nodes(plan: PlanNode | None) -> list[PlanNode]:
+    found: list[PlanNode] = []
+    if plan is not None:
+        _find(plan, 0, False, found)
+    return found
+
+
+def _find(node: PlanNode, depth: int, is_inside_union: bool, found: list[PlanNode]) -> None:
+    if node.node_name.startswith(_COMMAND) or _V2.match(node.node_name):
+        if _NO_WRITE not in node.simple_string:
+            found.append(node)
+        return
+    is_union = node.node_name == _UNION and not is_inside_union
+    if depth < _DEEPEST and (len(node.children) == 1 or is_union):
+        for child in node.children[:_MOST]:
+            _find(child, depth + 1, is_inside_union or is_union, found)
