@@ -2,6 +2,10 @@
 
 ``spark-events run`` also loads this file into programs whose Python is of another version, or lacks spark-events.
 Therefore it imports only the standard library, and is valid in Python 3.8.
+
+The alternative, to read the traceback from the program's standard error through a pipe, was rejected: standard error
+would not be a terminal, the driver's JVM and the sidecar outlive the program and would write to a closed pipe, and a
+printed traceback lacks Spark's error conditions.
 """
 
 from __future__ import annotations

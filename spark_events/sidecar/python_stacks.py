@@ -1,9 +1,9 @@
 """Stacks of Python functions that Spark calls in the driver, such as the function passed to ``foreachBatch``.
 
-The shim can read only the threads of the JVM. Therefore the driver's Python serves its stacks on a Unix socket, in a
-folder that only its user can open. The sidecar requests the stacks when a query is overdue. Python can answer only if
-it can acquire the interpreter lock. A function that holds this lock, for example in a long call to a C extension,
-prevents the answer.
+The shim can read only the threads of the JVM, and the sidecar does not attach to another process. Therefore the
+driver's Python serves its stacks on a Unix socket, in a folder that only its user can open. The sidecar requests the
+stacks when a query is overdue. Python can answer only if it can acquire the interpreter lock. A function that holds
+this lock, for example in a long call to a C extension, prevents the answer.
 """
 
 from __future__ import annotations

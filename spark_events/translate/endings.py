@@ -60,6 +60,7 @@ class Endings:
             self._provisional = record
             return
         running = self._running()
+        # After a drop, the end of a running job may be among the lost records.
         if not self._drops.is_missing_any:
             yield from self._jobs.application_ended(record.time)
         yield from self._application.ended(record, self._queries.failed(), running)

@@ -81,6 +81,7 @@ def lost_event(
     about = {**scope, **event.attributes, _KEY: key_of(scope or event.attributes)}
     if not works:
         return msgspec.structs.replace(event, attributes=Attributes(about))
+    # An alarm would open after the recovery that should close it, and never close.
     about["incident.role"] = _MEMBER
     return msgspec.structs.replace(event, severity=Severity.WARN, attributes=Attributes(about))
 

@@ -13,6 +13,9 @@ Life of a mark::
                       ├── end.json ──────────────▶ ENDED ─┐ reported
                       └── no sidecar, no touch ──▶ LOST ──┴──────────▶ deleted by the next run
 
+A driver without a sidecar stores the end instead of starting a last sidecar for it: the case is rare, and a sidecar
+that died ten times dies again.
+
 A mark is deleted only after its run was reported, and written only as a whole, so neither a full or read-only disk nor
 a kill destroys the evidence.
 

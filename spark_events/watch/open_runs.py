@@ -3,6 +3,8 @@
 A database does not show whether such a run has died, or is still running under the same name. Therefore a run is LOST
 when it is silent, which may be up to two intervals after the start of the next run, or when the start of this run
 proves that it is over.
+
+The folder of a ``file`` reporter is not searched, because it may be on another machine.
 """
 
 from __future__ import annotations

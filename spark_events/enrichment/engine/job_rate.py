@@ -5,6 +5,9 @@
     process 3 ── attempts, answers, rejections ──▶ └─────────┘
 
 Separate estimates would each cost rejections: with ``Retry-After``, each process would pause on its own.
+
+A rejection with a pause begins an epoch for all processes: no attempt starts until the pause has ended and all
+processes have reported. Rejections of attempts of an earlier epoch do not count.
 """
 
 from __future__ import annotations

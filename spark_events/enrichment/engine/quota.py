@@ -2,6 +2,11 @@
 
 The calls are counted by a :class:`.RemainingCalls` of this process. If the process shares the state of a job, the
 driver counts, and leases calls to the process (:class:`.LeasedCalls`).
+
+The user's function passes the headers with ``ctx.read_limits``. Hooks of HTTP clients would need code for each client,
+and could not reach a client inside an SDK. In the simulation of ``tests/property/test_adaptive.py``, a limit of 1,000
+calls per minute is used to 31 % without the headers, and to 97 % with them. The remaining calls are not spaced until
+the reset, because a job with fewer rows than remaining calls would take longer than necessary.
 """
 
 from __future__ import annotations

@@ -235,7 +235,8 @@ class RateSearch:
             rate = min(rate, sustained) if self._rejected - self._recent.first < tuning.period else rate
         else:
             known = sustained if self._fit.has_changed else max(rate, sustained)
-            # A rate that has held for a period is not given up for one rejection, which chance may have caused.
+            # A rate that has held for a period is not given up for one rejection, which chance may have caused: a
+            # pause too many costs less than half of the rate for 30 s.
             self._doubts = has_held and not self._doubts and known < tuning.doubtful_ratio * self.rate
             if self._doubts:
                 known = self.rate

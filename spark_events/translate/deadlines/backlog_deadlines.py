@@ -1,4 +1,7 @@
-"""Deadlines of backlogs: a source that stays behind for too long."""
+"""Deadlines of backlogs: a source that stays behind for too long.
+
+The time is how long the backlog exceeds its limit, and not the age of the oldest unread row, which Spark does not know.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Spark has no callback for the start of a trigger. Therefore the time is measured from the latest of three moments: the
 query's start, its last commit or idle report, and the end of the last pause of its thread. The shim samples the thread
 to find the pauses. A query that waits for its next trigger is on time, whatever the interval. With `availableNow` and
-`once`, triggers follow each other without a pause. Continuous queries have no deadline for batches or progress.
+`once`, triggers follow each other without a pause. The time of a real-time batch includes its planned duration, which
+no public interface of Spark provides. Continuous queries have no deadline for batches or progress.
 """
 
 from __future__ import annotations
