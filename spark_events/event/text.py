@@ -138,3 +138,16 @@ def as_card(millis: int, severity: str, name: str, body: str, details: Mapping[s
 
 def _safe(value: object) -> str:
     return html.escape(visible(plain(str(value))))
+
+
+def lasting(millis: int) -> str:
+    """Format a duration in readable form: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
+    if millis < 10_000:
+        return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
+    if millis < 120_000:
+        return f"{millis // 1000} s"
+    minutes = millis // 60_000
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes} min"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from spark_events.clocks import SYSTEM, Clocks, ClockSteps
+from spark_events.event.text import lasting
 from spark_events.sidecar.acknowledgements import MessageWriter
 from spark_events.sidecar.outlet import EventOutlet
-from spark_events.translate.draft import lasting
 from spark_events.translate.translator import Translator
 
 _LOG = logging.getLogger(__name__)

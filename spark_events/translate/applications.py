@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from spark_events.event import AttributeValue, Severity
+from spark_events.event.text import lasting
 from spark_events.failures.classes import UNKNOWN
 from spark_events.records.types import ApplicationEnd, ApplicationStart
 from spark_events.translate.application_outcome import exit_code, is_known, outcome
-from spark_events.translate.draft import Draft, capitalized, lasting, present
+from spark_events.translate.draft import Draft, capitalized, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.incidents.fingerprint import fingerprint

@@ -7,7 +7,7 @@ import msgspec
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.query_progress import iso_millis
 
-__all__ = ["Draft", "capitalized", "counted", "iso_millis", "lasting", "present"]
+__all__ = ["Draft", "capitalized", "counted", "iso_millis", "present"]
 
 
 # gc=False: drafts are never part of a reference cycle.
@@ -54,16 +54,3 @@ def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
     """
     phrase = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
     return phrase if verb is None else f"{phrase} {verb[number != 1]}"
-
-
-def lasting(millis: int) -> str:
-    """Format a duration in readable form: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
-    if millis < 10_000:
-        return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
-    if millis < 120_000:
-        return f"{millis // 1000} s"
-    minutes = millis // 60_000
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes} min"

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, counted, iso_millis, lasting, present
+from spark_events.event.text import lasting
+from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.queries import Run
 
 __all__ = ["Subject", "View", "active", "idle"]

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
+from spark_events.event.text import lasting
 from spark_events.records.plan_tables import PlannedNode, tables
 from spark_events.records.types import DataWritten
-from spark_events.translate.draft import Draft, counted, lasting, present
+from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries
 

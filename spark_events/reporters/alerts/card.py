@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from spark_events.event import Event
-from spark_events.event.text import on_one_line, ordinal, utc
+from spark_events.event.text import lasting, on_one_line, ordinal, utc
 from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application_of, kind_of
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
@@ -138,11 +138,11 @@ def extent_of(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     kind = kind_of(alert.key)
     name = _LASTING.get(kind, "Failures" if kind == "failure" else "Events")
     if kind in _LASTING and alert.count == 1:
-        return name, f"{'for' if is_recovery else 'since'} {minutes:,} min" if minutes else ""
+        return name, f"{'for' if is_recovery else 'since'} {lasting(minutes * 60_000)}" if minutes else ""
     if alert.count == 1 and not is_recovery:
         return name, ""
     times = " times" if kind in _LASTING else ""
-    within = f" in {minutes:,} min" if minutes else ""
+    within = f" in {lasting(minutes * 60_000)}" if minutes else ""
     return name, f"{alert.count:,}{times}{within}{', flapping' if alert.flaps else ''}"
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from spark_events.event.text import lasting
 from spark_events.records.query_progress import StreamingProgress
 from spark_events.translate.deadlines.edges import Edges, Work
-from spark_events.translate.draft import Draft, counted, lasting
+from spark_events.translate.draft import Draft, counted
 from spark_events.translate.offsets import lags
 from spark_events.translate.queries import Run
 

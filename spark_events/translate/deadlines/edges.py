@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, lasting, present
+from spark_events.event.text import lasting
+from spark_events.translate.draft import Draft, present
 from spark_events.translate.incidents.incidents import Incidents
 
 __all__ = ["Edges", "Work"]

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from spark_events.event import AttributeValue
+from spark_events.event.text import lasting
 from spark_events.records.types import PythonFrame, QueryThread, RunningStage
-from spark_events.translate.draft import counted, lasting
+from spark_events.translate.draft import counted
 from spark_events.translate.origin import in_brackets
 from spark_events.translate.user_code import UserCode
 

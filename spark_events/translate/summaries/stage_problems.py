@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from spark_events.event.text import lasting
 from spark_events.records.types import StageTotals
-from spark_events.translate.draft import counted, lasting
+from spark_events.translate.draft import counted
 from spark_events.translate.summaries.summary_config import SummaryConfig
 
 __all__ = ["KINDS", "Problem", "problems", "took"]

@@ -76,7 +76,7 @@ def test_a_query_that_fails_and_commits_every_minute_is_damped(form: AlertFormat
         run.passes(1440 * MINUTE)
         assert len(run.bodies) == most
     if form is SLACK:
-        assert facts(run.bodies[2]) == "*Failures:* 2 in 1 min, flapping"
+        assert facts(run.bodies[2]) == "*Failures:* 2 in 60 s, flapping"
         assert facts(run.bodies[-1]).startswith("*Failures:* 40 in ")
         assert run.bodies[-1]["text"].startswith("Recovered: ")
     if form is PAGERDUTY:
