@@ -102,7 +102,7 @@ def report_on_logs(base: Path) -> list[str]:
     from spark_events.cli import main as spark_events
 
     logs = base / "event-logs"
-    print(f"\nNo job knows of spark-events. The report on their event logs: spark-events report {logs}\n", flush=True)
+    print(f"\nThe jobs ran without spark-events. Report on their logs: spark-events report {logs}\n", flush=True)
     output = io.StringIO()
     codes = [spark_events(["report", str(logs)])]
     with contextlib.redirect_stdout(output):

@@ -36,7 +36,7 @@ _PICTURES = {
     "cli.md": "check.png",
 }
 #: Width and font size of diagrams with up to 120 columns.
-# The theme's own colours have too little contrast, and its links are told from the text by their colour alone.
+# The theme's own colours have too little contrast, and only their colour distinguishes its links from the text.
 _STYLE = """
 .md-grid { max-width: 76rem }
 .md-typeset pre { font-size: 0.65rem }

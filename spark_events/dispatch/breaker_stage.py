@@ -1,4 +1,4 @@
-"""Stage that tells the circuit breaker, and the health of the thread, how each attempt ended."""
+"""Stage that counts the result of each attempt for the circuit breaker and the health of the thread."""
 
 from __future__ import annotations
 

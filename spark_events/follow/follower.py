@@ -1,4 +1,4 @@
-"""Follow all logs of a folder: list it, read what is new, deliver it, store the positions, and judge silence."""
+"""Follow all logs of a folder: deliver their new events, store the positions, and report logs that stop growing."""
 
 from __future__ import annotations
 
@@ -155,14 +155,14 @@ class Follower:
         if not found.failed:
             self._positions.forget_others(seen)
             self._open = {key: one for key, one in self._open.items() if key in seen}
-        found.events += sum(self._judge(key, one) for key, one in self._open.items())
+        found.events += sum(self._check_growth(key, one) for key, one in self._open.items())
         self._positions.save()
         found.running = [one.state for one in self._open.values()]
         found.lag, self._lag = self._lag, 0.0
         return found
 
     def _survey(self) -> None:
-        """Note which logs are complete before any is read: they are history, of which nobody wants to be notified.
+        """Note which logs are complete before any is read: they are history, which raises no alarm.
 
         Reading them may take long. A log that is completed meanwhile raises alarms, also if this process is killed.
         """
@@ -257,7 +257,7 @@ class Follower:
             self._positions.save()
             self._saved = now
 
-    def _judge(self, key: str, opened: _OpenLog) -> int:
+    def _check_growth(self, key: str, opened: _OpenLog) -> int:
         """Report an application that has stopped writing; return the number of events."""
         limits, log, stored = self._limits, opened.log, self._positions.logs[key]
         quiet = self._clocks.monotonic() - opened.unchanged_since

@@ -194,7 +194,7 @@ def _folder_of(source: str) -> LogPath | None:
 
 
 def _name_environments(*tables: Sequence[dict[str, Any]]) -> None:
-    """Name the environment beside an application of several, as the report does."""
+    """Add the environment to the name of each application of several environments, as the report does."""
     known: dict[str, set[str]] = {}
     for row in chain(*tables):
         known.setdefault(row["name"], set()).add(row["environment"])

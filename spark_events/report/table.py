@@ -365,7 +365,7 @@ class EventTable:
         return repeated
 
     def separate_environments(self) -> None:
-        """Name the environment beside an application of several: of one name, each is other work."""
+        """Add the environment to the name of each application that has events of several environments."""
         several = "SELECT app FROM event GROUP BY app HAVING count(DISTINCT coalesce(environment, '')) > 1"
         self.run(
             "UPDATE event SET app = app || ' (' || environment || ')'"

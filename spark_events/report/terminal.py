@@ -159,12 +159,12 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
     return table
 
 
-def _details(subject: SubjectReport, told: Sequence[Downtime]) -> Iterator[str]:
-    """Yield the details; without the downtimes that its application has told."""
+def _details(subject: SubjectReport, covered: Sequence[Downtime]) -> Iterator[str]:
+    """Yield the details, without the downtimes that the details of its application contain."""
     downtimes = [
         down
         for down in subject.downtimes
-        if not any(one.start - _TOLERANCE <= down.start and down.end <= one.end + _TOLERANCE for one in told)
+        if not any(one.start - _TOLERANCE <= down.start and down.end <= one.end + _TOLERANCE for one in covered)
     ]
     for down in downtimes[:_MOST]:
         end = "still down" if down.ongoing else f"until {when(down.end)}"

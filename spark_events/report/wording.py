@@ -67,7 +67,7 @@ def shortened(text: str | None) -> str:
 
 
 def typed(name: str, app_id: str | None) -> str:
-    """Return the name of an application for a command; its id if the terminal shows the name otherwise than it is."""
+    """Return the name of an application for a command, or its id if the terminal shows another or a cut name."""
     return name if named(name) == name else app_id or name
 
 

@@ -13,14 +13,14 @@ WEEK = 604_800_000
 
 # One row per run of an application in the last two weeks. Summaries are cumulative, so the largest is the last.
 RUNS_OF_FLEET = f"""
-SELECT judged.*, CASE WHEN is_bad = 1 THEN core_hours
+SELECT assessed.*, CASE WHEN is_bad = 1 THEN core_hours
   ELSE {{least}}(coalesce(core_hours, 0), coalesce(retried_ms, 0) / 3600000.0) END AS lost_core_hours
 FROM (SELECT run.name, run.environment, run.app_id, coalesce(run.app_attempt_id, '') AS attempt, run.status,
-  CASE WHEN run.status IN ('FAILED', 'LOST', 'UNKNOWN') OR (run.status = 'ENDED' AND told.alarms > 0)
+  CASE WHEN run.status IN ('FAILED', 'LOST', 'UNKNOWN') OR (run.status = 'ENDED' AND reported.alarms > 0)
     THEN 1 ELSE 0 END AS is_bad,
   run.started_ts_millis AS started, run.ended_ts_millis AS ended,
   CASE WHEN run.ended_ts_millis > {{now}} - {WEEK} OR run.ended_ts_millis IS NULL THEN 1 ELSE 0 END AS is_new,
-  told.team, told.core_hours, told.cost, told.retried_ms
+  reported.team, reported.core_hours, reported.cost, reported.retried_ms
 FROM spark_events_runs AS run LEFT JOIN (
   SELECT app_id, coalesce(app_attempt_id, '') AS attempt, max({{spark.tag.team}}) AS team,
     max(CAST({{spark.summary.core_hours}} AS DOUBLE PRECISION)) AS core_hours,
@@ -31,10 +31,10 @@ FROM spark_events_runs AS run LEFT JOIN (
   WHERE name = 'ApplicationSummaryEvent'
     OR (name IN ('JobStatusChangeEvent', 'JobFailureEvent') AND entity = 'application')
   GROUP BY app_id, coalesce(app_attempt_id, '')
-) AS told ON told.app_id = run.app_id AND told.attempt = coalesce(run.app_attempt_id, '')
+) AS reported ON reported.app_id = run.app_id AND reported.attempt = coalesce(run.app_attempt_id, '')
 WHERE run.entity = 'application' AND run.started_ts_millis <= {{now}}
   AND coalesce(run.ended_ts_millis, {{now}}) > {{now}} - {2 * WEEK}
-) AS judged
+) AS assessed
 """
 
 # One row per application, by name and environment. ``changes``: how often a run failed after a good one, or the

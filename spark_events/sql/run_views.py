@@ -125,7 +125,6 @@ FROM measured
 """
 
 # Per application or query of an environment, and per window that ends now. Batch applications are never down. Silence
-# Per application or query of an environment, and per window that ends now. Batch applications are never down. Silence
 # is no uptime. A percentage says something only after a restart.
 UPTIME = """
 WITH period AS (

@@ -1,4 +1,4 @@
-"""Where the record lies that a failure of data is about, as far as the failure tells; never the record itself."""
+"""Place of the record that caused a failure of data, as far as the failure names it; never the record itself."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Endings:
         jobs: the running jobs.
         deadlines: the overdue work, which ends with the driver.
         heartbeats: they stop at the end.
-        timed: has what was merged or counted.
+        timed: the timers, with commits that were merged and events that were counted.
         drops: whether records are missing. If so, work without an end record may have ended.
     """
 

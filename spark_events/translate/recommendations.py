@@ -1,6 +1,6 @@
 """Advice on a setting after a failure for lack of memory; nothing is applied, and weak evidence gives no advice.
 
-An exit code alone (137, 143, 52) is weak: it tells neither which memory was full, nor who ended the process. Memory
+An exit code alone (137, 143, 52) is weak: it shows neither which memory was full, nor who ended the process. Memory
 that Spark has measured makes it firm. A proposed value is half more than the setting and than the measured memory.
 """
 
@@ -167,7 +167,7 @@ def _default_overhead(settings: Mapping[str, str]) -> str | None:
 
 
 def _of_python(text: str, settings: Mapping[str, str], peaks: MemoryPeaks) -> Recommendation | None:
-    # Without this limit, the memory of the machine was full, of which the settings tell nothing.
+    # Without this limit, the memory of the machine was full, which no setting describes.
     if _PYTHON_SETTING not in settings or not _PYTHON.search(text) or not _IN_WORKER.search(text):
         return None
     measured = f"Spark measured no memory of Python in {_who(peaks)}"

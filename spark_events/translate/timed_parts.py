@@ -1,4 +1,4 @@
-"""The parts of the translation that time alone makes act."""
+"""The timers of a translation, which cause events without a record."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class BackOffTuning:
             overtakes first attempts. Otherwise a call that the destination always rejects would take their turns.
         suspicious_attempts: after this number of attempts, a rejected call may itself be the reason for its rejections.
         busy_seconds: longest pause of a row whose destination is busy with other rows, if the latency is unknown.
-        give_up_ratio: share of ``total_timeout`` after which a destination that has only rejected calls counts as down.
+        give_up_ratio: part of ``total_timeout`` after which a destination that has only rejected calls counts as down.
             Pauses double, so the last pause may take up to half of the available time.
     """
 

@@ -20,8 +20,8 @@ class ClientLimitTuning:
     """Constants of :func:`used_up`.
 
     Attributes:
-        min_used_ratio: if at least this share of a client's connections is in use, the client counts as the factor that
-            limits the calls in flight.
+        min_used_ratio: if at least this fraction of a client's connections is in use, the client counts as the factor
+            that limits the calls in flight.
     """
 
     min_used_ratio: float = 0.9

@@ -11,9 +11,9 @@ the job, and each process uses a share of its size:
 
 A change of the window begins a round. The measurements of a round count as soon as every process uses its new share.
 
-An earlier version shared a window between the processes of one executor, in a file. The executors still competed:
-``benchmarks/README.md`` compares both. Telling each process the number of processes, so that it requires a larger gain,
-was rejected, because their trials would still disturb each other.
+Two alternatives were rejected. Executors with a window each, shared by their processes, compete with each other:
+``benchmarks/README.md`` compares both. Processes that know their number, and require a larger gain, would still disturb
+each other by their trials.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class AllowedRateTuning:
         burst_seconds: assumed burst after the first rejection, in seconds of the rate.
         min_attempts: minimum number of attempts between two estimates.
         max_interval: maximum number of seconds between two estimates.
-        early_reject_ratio: share of rejections above which a new estimate is made early.
+        early_reject_ratio: fraction of rejections above which a new estimate is made early.
         growth: initial growth of the rate without rejections.
         early_growth: initial growth if the first rejection came within a period.
         max_growth: largest growth (a doubling).

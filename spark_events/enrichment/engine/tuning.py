@@ -44,8 +44,8 @@ class AdmissionTuning:
     """Constants of :class:`.Admission`.
 
     Attributes:
-        min_wait_ratio: a wait of at least this share of the latency shows that the window does not limit the calls in
-            flight.
+        min_wait_ratio: a wait of at least this fraction of the latency shows that the window does not limit the calls
+            in flight.
     """
 
     min_wait_ratio: float = 0.1

@@ -1,11 +1,11 @@
 """Search for the best number of calls in flight: compares windows that are slightly larger or smaller.
 
-The measure is the goodput of a full window: its size, times the share of answered calls, divided by their latency. A
+The measure is the goodput of a full window: its size, times the fraction of answered calls, divided by their latency. A
 window is compared with a slightly larger or smaller window. If a larger window hardly increases the goodput, calls
 queue at the destination. If a larger window decreases the goodput, the destination is overloaded. The comparison needs
 no knowledge about the destination, such as the base latency of TCP Vegas, which changes with the destination's load.
 
-Calls by other clients hide the effect of this window: if this job makes a quarter of all calls, its share of the
+Calls by other clients hide the effect of this window: if this job makes a quarter of all calls, its part of the
 goodput grows with its window even when the destination is overloaded. Therefore the goodput gain required of a larger
 window rises with the signs of an overload: a latency above the lowest latency so far, or rejections. Calls of
 a few milliseconds require little gain.
@@ -33,7 +33,7 @@ class WindowTuning:
         min_round_calls: minimum number of calls in a round, which also contains at least one window of calls.
         min_start_calls: the same, until the first comparison shows an effect on the latency.
         start_size: largest window whose rounds are short during the start.
-        start_ratio: until then, a round contains this share of a window of calls.
+        start_ratio: until then, a round contains this fraction of a window of calls.
         max_round_windows: with noisy latencies, maximum number of windows in a round.
         min_round_seconds: minimum duration of a round, but at most ``max_min_calls`` calls. An event loop handles calls
             in groups, so the latencies of a shorter round are correlated.
@@ -48,7 +48,7 @@ class WindowTuning:
         start_stuck_ratio: the same during the start, when a round has few calls.
         clear_gain: if the gain that ends the start exceeds this value, the larger window is measured again.
         clear_loss: if it is between this value and ``clear_gain``, the smaller window is measured again.
-        start_reject_ratio: share of rejections in the first round that ends the start.
+        start_reject_ratio: fraction of rejections in the first round that ends the start.
         start_spread: smallest assumed spread of the latencies during the start, relative to their mean.
         min_gain: minimum gain of a larger window, without signs of an overload.
         min_gain_overloaded: the same with full signs of an overload.
@@ -63,7 +63,7 @@ class WindowTuning:
         baseline_errors: number of standard errors by which a latency must exceed the lowest latency.
         overload_latency_ratio: full sign of an overload: this multiple of the lowest latency, plus the harmless
             latency.
-        overload_reject_ratio: full sign of an overload: this share of rejections.
+        overload_reject_ratio: full sign of an overload: this fraction of rejections.
         initial_step: logarithm of the ratio of two compared windows, after the first growth.
         min_step: smallest step.
         max_step: largest step.
@@ -132,7 +132,7 @@ class Measurement(NamedTuple):
     Attributes:
         latency: mean seconds of the fastest calls.
         error: relative standard error of this mean.
-        rejected: share of rejected calls.
+        rejected: fraction of rejected calls.
     """
 
     latency: float
@@ -169,7 +169,7 @@ class WindowSearch:
         self._tuning = tuning
         #: None if the current round is not a trial.
         self._trial: _Trial | None = None
-        #: Logarithm of the latency of a call in seconds, share of rejections, and signs of an overload, in the last
+        #: Logarithm of the latency of a call in seconds, fraction of rejections, and signs of an overload, in the last
         #: round without a trial.
         self._cost: float | None = None
         self._rejected = self._overload = 0.0
@@ -203,7 +203,7 @@ class WindowSearch:
         return self._step if self._trial is None else abs(math.log(self.size / self._trial.size))
 
     def max_rejected(self) -> float:
-        """Return the share of rejections above which the trial of a larger window cannot succeed."""
+        """Return the fraction of rejections above which the trial of a larger window cannot succeed."""
         assert self._trial is not None
         return self._rejected + (1 - self._tuning.min_gain) * math.log(self.size / self._trial.size)
 

@@ -17,7 +17,7 @@ import org.apache.spark.executor.ExecutorMetrics;
  */
 final class MemoryPeaks {
   private static final String[] METRICS = {"JVMHeapMemory", "JVMOffHeapMemory", "ProcessTreePythonRSSMemory"};
-  /** The failed task in Spark's message about a failed stage or job; the same in {@code event_log/totals.py}. */
+  /** The failed task in Spark's message about a failed stage or job; the same in {@code memory_peaks.py}. */
   private static final Pattern FAILED_TASK = Pattern.compile("\\(TID \\d+\\) \\(\\S+ executor ([^\\s)]+)\\)");
   /** Executors that are remembered, the last measured ones, because a long application may have had many. */
   private static final int MOST_EXECUTORS = 10_000;

@@ -24,9 +24,8 @@ import scala.collection.Iterator;
  * <p>A command of a file source has written if Spark reports its metrics: the number of files, rows and bytes. A command
  * of the newer interface (DataSource V2), or of a connector without metrics, such as JDBC, has written if it succeeds; with
  * the mode {@code ignore}, that is unknown. The record of a statement with several insertions lists them. Outside
- * micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch}
- * inside the execution of its micro-batch. A replay has the same rules ({@code event_log/logged_writes.py}). Used by the listener
- * thread only.
+ * micro-batches, an outermost execution is one write; Spark runs each write of a {@code foreachBatch} inside the execution
+ * of its micro-batch. A replay has the same rules ({@code event_log/logged_writes.py}). Used by the listener thread only.
  */
 final class WriteRecords {
   /** Maximum number of running executions, exceeded only if Spark dropped most end events. */
