@@ -63,7 +63,7 @@ class Configuration:
     Attributes:
         origin: path of the configuration file.
         properties: the file's properties, except those that the command line overrides.
-        given: properties from the command line; keys of spark-events without the prefix ``spark.``.
+        given: properties from the command line, with their keys as they were written.
     """
 
     origin: str
@@ -72,7 +72,7 @@ class Configuration:
 
     def settings(self, resolves: bool = True) -> Settings:
         """Return the settings of spark-events; ``resolves``: see :class:`~spark_events.config.Settings`."""
-        ours = {key: value for key, value in self.given.items() if key.startswith("events.")}
+        ours = {key: value for key, value in self.given.items() if _plain(key).startswith("events.")}
         return settings_of(self.properties, self.origin, extra=ours, resolves=resolves)
 
     def value(self, key: str) -> str | None:
@@ -124,14 +124,14 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
             f"no spark-defaults.conf: looked for {path}, from {_place()}; create it with"
             f" `mkdir -p {path.parent} && spark-events conf >> {path}`, or pass --conf FILE"
         )
-    given: dict[str, str] = {}
+    spelled: dict[str, tuple[str, str]] = {}
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
             raise UsageError(f"--set: given {quoted_key(one)!r}, allowed: KEY=VALUE")
-        given[_plain(key)] = value
-    properties = {key: value for key, value in read_properties(path).items() if _plain(key) not in given}
-    return Configuration(str(path), properties, given)
+        spelled[_plain(key)] = key, value
+    properties = {key: value for key, value in read_properties(path).items() if _plain(key) not in spelled}
+    return Configuration(str(path), properties, dict(spelled.values()))
 
 
 def _plain(key: str) -> str:

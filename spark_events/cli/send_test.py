@@ -42,7 +42,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument(
         "--sample",
-        choices=_SAMPLES,
+        choices=SAMPLES,
         metavar="SAMPLE",
         default="event",
         help="event: one harmless event; failure: an alert as people will see it, and then its recovery, so that"
@@ -64,7 +64,7 @@ def _run(chosen: argparse.Namespace) -> int:
     settings = given.settings()
     pipeline = build(settings)
     about = _identity(pipeline)
-    samples = {one.name: _SAMPLES[chosen.sample](one.name, about) for one in pipeline.deliveries}
+    samples = {one.name: SAMPLES[chosen.sample](one.name, about) for one in pipeline.deliveries}
     outcomes = {one.name: _start(one.name, one.make, samples[one.name], chosen.timeout) for one in pipeline.deliveries}
     rows = [
         (name, given.value(f"events.reporter.{name}.type") or "", "disabled", "", on_one_line("; ".join(problems)))
@@ -142,7 +142,7 @@ def _failure(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:
     return made
 
 
-_SAMPLES: dict[str, Callable[[str, Mapping[str, AttributeValue]], list[Event]]] = {
+SAMPLES: dict[str, Callable[[str, Mapping[str, AttributeValue]], list[Event]]] = {
     "event": _event,
     "failure": _failure,
 }

@@ -55,7 +55,7 @@ def settings_of(
         properties: contents of the file.
         origin: name of the file, for messages.
         without: prefixes of keys to skip.
-        extra: settings that override settings of the file.
+        extra: settings that override settings of the file, with or without the prefix ``spark.``.
         resolves: whether references to variables and files are resolved.
     """
     found: dict[str, Setting] = {}
@@ -64,8 +64,9 @@ def settings_of(
         if own.startswith("events.") and not own.startswith(without):
             found[key] = Setting(key, value, origin)
     for key, value in (extra or {}).items():
-        found.pop(key, None)
-        found[f"spark.{key}"] = Setting(key, value, "the command line")
+        own = key.removeprefix("spark.")
+        found.pop(own, None)
+        found[f"spark.{own}"] = Setting(key, value, "the command line")
     return Settings(found.values(), resolves)
 
 

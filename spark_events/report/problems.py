@@ -60,7 +60,8 @@ _COMMITTED = f"""
 SELECT {QUERY} AS subject, 'a:' || app AS application, coalesce(environment, '') AS environment,
   arg_max(batch_id, (ts, sequence)), max(ts)
 FROM event
-WHERE name = 'BatchCommitEvent' AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
+WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
+  AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
 """
 _STALE = """
 SELECT source, newest_ts_millis, age_ms,

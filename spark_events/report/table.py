@@ -71,6 +71,8 @@ _TEXTS = {
     "dropped_reason": "spark.events.dropped.reason",
     "reporter": "spark.events.reporter.name",
     "team": "spark.tag.team",
+    "committed": "spark.batch.committed",
+    "is_test": "spark.events.test",
 }
 _NUMBERS = {
     "batch_id": "spark.batch.id",
@@ -181,7 +183,7 @@ UNION ALL BY NAME
 SELECT 'JobStatusChangeEvent' AS name, 'query' AS entity, app_name, app_id, app_attempt_id, query_run_id,
   any_value(query_id) AS query_id, any_value(query_name) AS query_name, min(observed_ts_millis) AS observed_ts_millis,
   min(source) AS source
-FROM row WHERE coalesce(query_id, query_name) IS NOT NULL
+FROM row WHERE coalesce(query_id, query_name) IS NOT NULL AND query_run_id IS NOT NULL
 GROUP BY app_name, app_id, app_attempt_id, query_run_id
 HAVING NOT bool_or(name = 'JobStatusChangeEvent' AND entity = 'query')
 """
@@ -297,6 +299,8 @@ class EventTable:
     def load(self, file: Path, compressed: bool, since: int | None, source: int = 0) -> int:
         """Add the events of a file of JSON lines; return their number.
 
+        The failure and the recovery that ``spark-events send-test --sample failure`` sends are left out.
+
         Args:
             file: the file.
             compressed: whether the file is compressed with gzip.
@@ -317,7 +321,9 @@ class EventTable:
         )
         expressions = ", ".join(expression for _, _, expression in _columns())
         entity = f'attributes."{_TEXTS["entity"]}"'
-        where = "TRUE" if since is None else f"(name IS NULL OR ts >= {since} OR {lasting(entity)})"
+        where = f"(name = 'TestEvent' OR attributes.\"{_TEXTS['is_test']}\" IS DISTINCT FROM 'true')"
+        if since is not None:
+            where += f" AND (name IS NULL OR ts >= {since} OR {lasting(entity)})"
         before = self.count()
         statement = (
             "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from spark_events.event import Severity
 from spark_events.records.query_progress import StreamingProgress
 from spark_events.translate.draft import Draft, counted, present
@@ -71,6 +73,7 @@ class CommitLog:
     def _draft(self, covered: list[_Unwritten], at: int) -> Draft:
         first, last = covered[0].batch_id, covered[-1].batch_id
         rows = sum(batch.rows for batch in covered)
+        offsets = msgspec.json.encode(covered[-1].offsets).decode()
         which = f"batch {last}" if first == last else f"batches {first} to {last}"
         return Draft(
             name="CommitWrittenEvent",
@@ -87,6 +90,7 @@ class CommitLog:
                     "spark.batch.count": len(covered),
                     "spark.batch.committed": True,
                     "spark.batch.rows_input": rows,
+                    "spark.streaming.query.committed_offsets": offsets,
                 }
             ),
         )

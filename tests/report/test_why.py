@@ -12,6 +12,7 @@ import pytest
 from report.stories import HOUR, MINUTE, START, Story, add_summary
 from spark_events import Event
 from spark_events.cli import main
+from spark_events.cli.send_test import SAMPLES
 
 Store = Callable[[Sequence[Event]], Path]
 
@@ -130,3 +131,48 @@ def test_the_exit_code_tells_whether_anything_is_wrong(
     app.status(ending, START + MINUTE)
     assert main(["report", str(stored(story.events)), "--fail-on", "now"]) == code
     assert ("OK" in capsys.readouterr().out) == (code == 0)
+
+
+def test_a_batch_that_is_only_processed_is_no_commit(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """With asynchronous progress tracking, the last commit is that of the last written entry of ``commits/``."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", START)
+    query = app.query("clicks", "run-1")
+    query.status("RUNNING", START)
+    for batch in range(12):
+        committed = {"spark.batch.committed": False, "spark.batch.rows_input": 5}
+        query.event("BatchCommitEvent", START + batch * MINUTE, **committed, **{"spark.batch.id": batch})
+    written = {"spark.batch.id": 5, "spark.batch.committed": True, "spark.batch.rows_input": 30}
+    query.event("CommitWrittenEvent", START + 6 * MINUTE, **written)
+    query.failure(START + 12 * MINUTE, "query", **{"incident.role": "alarm", "incident.key": "k", "spark.batch.id": 12})
+    query.status("FAILED", START + 12 * MINUTE)
+    code, output, _ = called(capsys, str(stored(story.events)))
+    assert code == 0
+    assert "batch 5 was the last commit at " in output
+    assert "batch 12 failed" in output
+
+
+def test_the_sample_of_a_failure_is_no_problem(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """``send-test --sample failure`` also sends its failure to files and databases, whose reports leave it out."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", START)
+    app.status("FINISHED", START + MINUTE)
+    samples = SAMPLES["failure"]("audit", {})
+    path = str(stored([*story.events, *samples]))
+    assert called(capsys, path)[0] == 0
+    assert main(["report", path]) == 0
+    printed = capsys.readouterr().out
+    assert "nothing is wrong now" in printed
+    assert "spark-events-test" not in printed
+
+
+def test_an_event_of_a_query_without_a_run_is_read(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """Programs can add events of a query without the id of its run."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", START)
+    app.event("BatchCommitEvent", START + 1, **{"spark.streaming.query.name": "clicks"})
+    assert main(["report", str(stored(story.events))]) == 0
+    assert "shop" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from spark_events.reporters.alerts.card import failure_facts, links_of, title_of
 __all__ = ["NEEDED", "VerdictDraft", "card_text", "of_failure", "without_failure", "write"]
 
 #: Value of ``filter.includes`` for the events that a verdict needs.
-NEEDED = "*:JobFailureEvent,JobStatusChangeEvent,BatchCommitEvent"
+NEEDED = "*:JobFailureEvent,JobStatusChangeEvent,BatchCommitEvent,CommitWrittenEvent"
 #: Members of the document, by the attributes of the failure that they repeat.
 _OF_FAILURE = {
     "class": "failure.class",
@@ -29,6 +29,8 @@ _OF_FAILURE = {
     "incident_id": "incident.id",
     "incident_key": "incident.key",
 }
+#: Events of a commit; a batch that is only processed has ``spark.batch.committed`` false.
+_COMMITS = ("BatchCommitEvent", "CommitWrittenEvent")
 _MOST_QUERIES = 1_000
 
 
@@ -74,7 +76,7 @@ class VerdictDraft:
         attributes = event.attributes
         role, key = attributes.get("incident.role"), str(attributes.get("incident.key", ""))
         is_application, has_changed = event.class_scope == "spark.application", False
-        if event.name == "BatchCommitEvent":
+        if event.name in _COMMITS and attributes.get("spark.batch.committed") is not False:
             self._committed(attributes)
         if role == "recovery":
             for one in (key, *json.loads(str(attributes.get("incident.more_keys") or "[]"))):
@@ -93,8 +95,10 @@ class VerdictDraft:
     def _committed(self, attributes: Mapping[str, AttributeValue]) -> None:
         name = str(attributes.get("spark.streaming.query.name") or attributes.get("spark.streaming.query.id") or "")
         if name in self._queries or len(self._queries) < _MOST_QUERIES:
-            sources = json.loads(str(attributes.get("spark.batch.sources") or "[]"))
-            offsets = [str(source.get("offset_to")) for source in sources]
+            offsets = json.loads(str(attributes.get("spark.streaming.query.committed_offsets") or "null"))
+            if offsets is None:
+                sources = json.loads(str(attributes.get("spark.batch.sources") or "[]"))
+                offsets = [str(source.get("offset_to")) for source in sources]
             self._queries[name] = {"batch": attributes.get("spark.batch.id", -1), "offsets": offsets}
 
     def document(self) -> dict[str, Any] | None:

@@ -79,6 +79,19 @@ def test_the_verdict_has_the_committed_offsets(tmp_path: Path) -> None:
     assert verdict_of(tmp_path, events)["committed"] == {"clicks": {"batch": 41, "offsets": ["41"]}}
 
 
+def test_a_batch_that_is_only_processed_is_not_committed(tmp_path: Path) -> None:
+    """With asynchronous progress tracking, the verdict names the last written entry of ``commits/``."""
+    records = [
+        query_progress(
+            batch, name="clicks", sink={"description": "noop"}, sources=[{"description": "rate", "endOffset": batch}]
+        )
+        | {"asynchronous": True, "committed_through": through}
+        for batch, through in ((0, None), (1, 0), (2, 0))
+    ]
+    events = events_of(query_started(name="clicks"), *records, query_terminated(), application_end(program_exit_code=0))
+    assert verdict_of(tmp_path, events)["committed"] == {"clicks": {"batch": 0, "offsets": ["0"]}}
+
+
 def test_the_message_has_the_cause_first_and_fits_kubernetes(tmp_path: Path) -> None:
     end = application_end("PROGRAM_FAILED", program_exit_code=1, failure=BECAUSE)
     text = message_of(tmp_path, events_of(end))

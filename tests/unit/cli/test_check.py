@@ -53,8 +53,17 @@ def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureF
     assert main(["check", "--conf", str(conf), "--set", "spark.events.reporter.audit.type=fiel"]) == 1
     first, second = sorted(wrong(capsys.readouterr().out))
     assert first.startswith("events.dispatcher.type: given 'asink', expected one of sync, async-queued; set in ")
-    assert second.startswith("events.reporter.audit.type: given 'fiel' (no such type")
+    assert second.startswith("spark.events.reporter.audit.type: given 'fiel' (no such type")
     assert second.endswith("set in the command line")
+
+
+@pytest.mark.parametrize("prefix", ["spark.", ""])
+def test_a_hint_has_the_prefix_of_the_command_line(conf: Path, capsys: pytest.CaptureFixture[str], prefix: str) -> None:
+    """Spark ignores a setting without its prefix after ``--conf``, so a hint must not drop the prefix."""
+    assert main(["check", "--conf", str(conf), "--set", f"{prefix}events.pyhton=python3"]) == 1
+    (shown,) = wrong(capsys.readouterr().out)
+    assert shown.startswith(f"{prefix}events.pyhton: unknown key;")
+    assert shown.endswith(f"did you mean {prefix}events.python?")
 
 
 def test_unusable_reporter_fails_the_check(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
