@@ -146,6 +146,8 @@ def _lacks_object(fn: Any) -> bool:
     parts = getattr(fn, "__qualname__", "").split(".")
     return (
         inspect.isfunction(fn)
+        # A decorator may already have bound the object.
+        and not hasattr(fn, "__wrapped__")
         and len(parts) > 1
         and parts[-2] != "<locals>"
         and next(iter(inspect.signature(fn).parameters), "") == "self"

@@ -44,7 +44,8 @@ JOIN detail USING (id) WHERE app_id = ? AND (name = 'ApplicationSummaryEvent'
   OR (name = 'JobStatusChangeEvent' AND entity = 'application' AND status = 'RUNNING')) GROUP BY 1
 """
 _TOTALS = """
-SELECT coalesce(sum(rows_in), 0), count(DISTINCT executor) FILTER (name = 'ExecutorStatusChangeEvent')
+SELECT coalesce(sum(rows_in) FILTER (name = 'BatchCommitEvent'), 0),
+  count(DISTINCT executor) FILTER (name = 'ExecutorStatusChangeEvent')
 FROM event WHERE app_id = ?
 """
 

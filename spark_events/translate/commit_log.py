@@ -44,6 +44,8 @@ class CommitLog:
         self._run = run
         self._interval = interval
         self._quiet_until = 0
+        self._through = -1
+        self._at = 0
         self._processed: deque[_Unwritten] = deque(maxlen=_MOST_BATCHES)
 
     def processed(self, progress: StreamingProgress) -> None:
@@ -51,45 +53,48 @@ class CommitLog:
         offsets = [offset_text(source.end_offset) for source in progress.sources]
         self._processed.append(_Unwritten(progress.batch_id, progress.rows, offsets))
 
-    def written(self, through: int | None, at: int, *, is_end: bool = False) -> Iterator[Draft]:
+    def written(self, through: int | None, at: int) -> Iterator[Draft]:
         """Report the batches that the last entry commits, as one event.
 
         Args:
             through: the batch of the entry; None if it is unknown.
             at: time of the report that names the entry, in milliseconds since the epoch.
-            is_end: whether the run has ended, so that no later event can contain these batches.
         """
-        if through is None or not self._processed or through < self._processed[0].batch_id:
+        if through is None:
             return
-        if not is_end and 0 < self._quiet_until - at <= self._interval:
-            return
-        self._quiet_until = at + self._interval
-        covered = []
-        while self._processed and self._processed[0].batch_id <= through:
-            covered.append(self._processed.popleft())
-        self._run.committed_offsets = covered[-1].offsets
-        yield self._draft(covered, at)
+        self._through, self._at = through, at
+        if not 0 < self._quiet_until - at <= self._interval:
+            yield from self.flush()
 
-    def _draft(self, covered: list[_Unwritten], at: int) -> Draft:
+    def flush(self) -> Iterator[Draft]:
+        """Report the batches of the entries that the last event does not contain."""
+        covered = []
+        while self._processed and self._processed[0].batch_id <= self._through:
+            covered.append(self._processed.popleft())
+        if covered:
+            self._quiet_until = self._at + self._interval
+            self._run.committed_offsets = covered[-1].offsets
+            yield self._draft(covered)
+
+    def _draft(self, covered: list[_Unwritten]) -> Draft:
         first, last = covered[0].batch_id, covered[-1].batch_id
-        rows = sum(batch.rows for batch in covered)
         offsets = msgspec.json.encode(covered[-1].offsets).decode()
         which = f"batch {last}" if first == last else f"batches {first} to {last}"
+        rows = counted(sum(batch.rows for batch in covered), "row")
+        # Rows and number of batches are no attributes, because a sum over all events would contain them twice.
         return Draft(
             name="CommitWrittenEvent",
             class_scope="spark.streaming.query",
             key=("commit-written", self._run.run_id, last),
-            body=f"The commit of {which} of query '{self._run.title}' is written: {counted(rows, 'row')}",
+            body=f"The commit of {which} of query '{self._run.title}' is written: {rows}",
             severity=Severity.INFO,
-            observed_ts_millis=at,
+            observed_ts_millis=self._at,
             attributes=present(
                 {
                     **self._run.scope_variables,
                     "spark.batch.id": last,
                     "spark.batch.first_id": first,
-                    "spark.batch.count": len(covered),
                     "spark.batch.committed": True,
-                    "spark.batch.rows_input": rows,
                     "spark.streaming.query.committed_offsets": offsets,
                 }
             ),

@@ -96,9 +96,16 @@ class Commits:
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
 
-    def written(self, through: int | None, at: int, *, is_end: bool = False) -> Iterator[Draft]:
+    def written(self, through: int | None, at: int) -> Iterator[Draft]:
         """Report the batches that the last entry in ``commits/`` commits, if Spark writes them after its reports."""
-        for draft in self._log.written(through, at, is_end=is_end):
+        for draft in self._log.written(through, at):
+            if self._config.enabled:
+                yield draft
+
+    def close(self) -> Iterator[Draft]:
+        """Report the merged event, and the entries that wait for the minimum interval."""
+        yield from self.flush()
+        for draft in self._log.flush():
             if self._config.enabled:
                 yield draft
 

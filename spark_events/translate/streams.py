@@ -95,9 +95,9 @@ class Streams:
             for draft in _tick([run], record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
-        yield from self._close(record.run_id)
         if run is not None:
-            yield from run.commits.written(record.committed_through, ended, is_end=True)
+            yield from run.commits.written(record.committed_through, ended)
+        yield from self._close(record.run_id)
         yield from self._queries.terminated(record, ended)
         self.runs.pop(record.run_id, None)
 
@@ -126,7 +126,7 @@ class Streams:
     def _close(self, run_id: str) -> Iterator[Draft]:
         run = self.runs.get(run_id)
         if run is not None:
-            yield from run.commits.flush()
+            yield from run.commits.close()
             run.watermark.close()
 
     def _of(self, run: Run) -> _Tracked:

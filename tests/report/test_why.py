@@ -141,11 +141,12 @@ def test_a_batch_that_is_only_processed_is_no_commit(capsys: pytest.CaptureFixtu
     query = app.query("clicks", "run-1")
     query.status("RUNNING", START)
     for batch in range(12):
-        committed = {"spark.batch.committed": False, "spark.batch.rows_input": 5}
-        query.event("BatchCommitEvent", START + batch * MINUTE, **committed, **{"spark.batch.id": batch})
-    written = {"spark.batch.id": 5, "spark.batch.committed": True, "spark.batch.rows_input": 30}
+        processed: dict[str, Any] = {"spark.batch.id": batch, "spark.batch.committed": False}
+        query.event("BatchCommitEvent", START + batch * MINUTE, **processed)
+    written: dict[str, Any] = {"spark.batch.id": 5, "spark.batch.committed": True}
     query.event("CommitWrittenEvent", START + 6 * MINUTE, **written)
-    query.failure(START + 12 * MINUTE, "query", **{"incident.role": "alarm", "incident.key": "k", "spark.batch.id": 12})
+    alarm: dict[str, Any] = {"incident.role": "alarm", "incident.key": "k", "spark.batch.id": 12}
+    query.failure(START + 12 * MINUTE, "query", **alarm)
     query.status("FAILED", START + 12 * MINUTE)
     code, output, _ = called(capsys, str(stored(story.events)))
     assert code == 0
@@ -173,6 +174,7 @@ def test_an_event_of_a_query_without_a_run_is_read(capsys: pytest.CaptureFixture
     story = Story()
     app = story.application("shop", "app-1")
     app.status("RUNNING", START)
-    app.event("BatchCommitEvent", START + 1, **{"spark.streaming.query.name": "clicks"})
+    named: dict[str, Any] = {"spark.streaming.query.name": "clicks"}
+    app.event("BatchCommitEvent", START + 1, **named)
     assert main(["report", str(stored(story.events))]) == 0
     assert "shop" in capsys.readouterr().out

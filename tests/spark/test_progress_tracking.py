@@ -61,7 +61,6 @@ def test_each_entry_is_reported_with_the_batches_that_it_commits(run: Run, query
         batch for found in written for batch in range(found["spark.batch.first_id"], found["spark.batch.id"] + 1)
     ]
     assert covered == list(range(max(run.commits(query)) + 1))
-    assert len(covered) == sum(found["spark.batch.count"] for found in written)
 
 
 def test_synchronous_queries_have_no_entries_of_their_own(run: Run) -> None:

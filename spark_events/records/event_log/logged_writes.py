@@ -119,12 +119,16 @@ class WriteLines:
         return self._record(line, write, {number: part.commands[0].text for number, part in ordered.items()}, done)
 
     def _nodes_in_batch(self, identity: int, write: _Write) -> dict[int, str]:
-        """Return the write's node, after the command that creates the table, inside which Spark runs the write."""
-        nodes = {identity: write.commands[0].text}
-        outer = self._running.get(identity - 1)
-        if outer is not None and outer.batch is write.batch and outer.commands and outer.commands[0].created:
-            return {identity - 1: outer.commands[0].created, **nodes}
-        return nodes
+        """Return the write's node, after the command that creates the table, inside which Spark runs the write.
+
+        A batch may write to several tables at a time.
+        """
+        found = {
+            number: outer.commands[0].created
+            for number, outer in self._running.items()
+            if outer.batch is write.batch and outer.commands and outer.commands[0].creates(write.commands[0])
+        }
+        return {**(found if len(found) == 1 else {}), identity: write.commands[0].text}
 
     def _record(self, line: SqlExecutionEndLine, write: _Write, nodes: dict[int, str], done: _Write) -> DataWritten:
         query_id, run_id, batch = (None, None, None) if write.batch is None else write.batch.described.groups()

@@ -17,6 +17,8 @@ _COMMAND = "Execute "
 #: Commands of connectors of the older interface, which report no metrics of their own.
 _CONNECTOR = re.compile(r"Execute (?:Save|Insert)IntoDataSourceCommand", re.ASCII)
 _CREATES_TABLE = re.compile(r"Execute \w*AsSelectCommand|(?:Atomic)?(?:Create|Replace)\w*AsSelect", re.ASCII)
+#: The last part of a table's name, at the end of a command.
+_TABLE = re.compile(r"([^.`]+)`?$", re.ASCII)
 _IGNORE = ", Ignore"
 _V2 = re.compile(
     r"AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta"
@@ -63,6 +65,13 @@ class WriteCommand:
     def is_done(self) -> bool:
         """Whether the command has written, if its execution succeeds."""
         return self._writes_if_successful or bool(self.values)
+
+    def creates(self, write: WriteCommand) -> bool:
+        """Return whether this command creates the table into which the other one, that it runs, writes."""
+        if not self.created.startswith(_COMMAND):
+            return bool(self.created) and not write.created
+        table = _TABLE.search(self.created)
+        return table is not None and f"/{table[1].lower()}," in write.text
 
     def updated(self, updates: list[tuple[int, int]]) -> None:
         """Note the values of metrics, by accumulator."""

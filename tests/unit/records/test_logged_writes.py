@@ -32,7 +32,7 @@ class Log:
         self.lines = WriteLines(Redaction({}))
 
     def started(self, number: int, name: str, root: int | None = None, plan: str = "", description: str = "") -> None:
-        metrics = [PlanMetric("number of output rows", 7)] if name == FILES else []
+        metrics = [PlanMetric("number of output rows", 7)] if name.startswith(FILES) else []
         node = PlanNode(node_name=name, simple_string=name, metrics=metrics)
         self.lines.started(SqlExecutionStartLine(number, root, description, plan, spark_plan_info=node))
 
@@ -128,21 +128,21 @@ CREATED = (
 )
 
 
-@pytest.mark.parametrize(("between", "named"), [(False, True), (True, False)])
-def test_a_write_in_a_batch_has_the_table_that_the_execution_around_it_creates(between: bool, named: bool) -> None:
-    """An execution that started in between may be one of another thread."""
+def test_a_write_in_a_batch_has_the_table_that_the_execution_around_it_creates() -> None:
+    """Threads of a batch write at a time: the path of a write tells which command creates its table."""
     log = Log()
     log.started(0, "Range", description=BATCH)
     log.started(1, CREATE, 0, CREATED)
-    if between:
-        log.started(2, "Range", 0)
-    log.started(3 if between else 2, FILES, 0)
-    log.lines.updated(AccumulatorUpdatesLine(3 if between else 2, [(7, 5)]))
-    written = log.ended(3 if between else 2)
-    assert written is not None
-    assert written.nodes.get(1) == (f"{CREATE} `a`.`b`" if named else None)
-    assert log.ended(1) is None
-    assert log.ended(0) is None
+    log.started(2, CREATE, 0, CREATED.replace("`b`", "`c`"))
+    found = {}
+    for execution, path in ((3, "/tmp/c"), (4, "/tmp/b"), (5, "/tmp/d")):
+        log.started(execution, f"{FILES} file:{path}, false, Parquet", 0)
+        log.lines.updated(AccumulatorUpdatesLine(execution, [(7, 5)]))
+        written = log.ended(execution)
+        assert written is not None
+        found[path] = [node for number, node in written.nodes.items() if number != execution]
+    assert found == {"/tmp/c": [f"{CREATE} `a`.`c`"], "/tmp/b": [f"{CREATE} `a`.`b`"], "/tmp/d": []}
+    assert [log.ended(execution) for execution in (1, 2, 0)] == [None] * 3
 
 
 def test_a_connector_that_creates_a_table_in_a_batch_has_one_record() -> None:

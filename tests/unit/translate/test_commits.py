@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from fakes import application_start, decoded, query_progress, query_started, query_terminated
+from fakes import application_end, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.draft import counted
@@ -397,13 +397,8 @@ def test_an_entry_commits_all_batches_since_the_last_entry() -> None:
         later(6, 4),
         {**query_terminated(), "committed_through": 5},
     )
-    named = ("spark.batch.first_id", "spark.batch.id", "spark.batch.count", "spark.batch.rows_input")
-    assert [tuple(event.attributes[name] for name in named) for event in found] == [
-        (0, 0, 1, 5),
-        (1, 2, 2, 10),
-        (3, 4, 2, 10),
-        (5, 5, 1, 5),
-    ]
+    named = ("spark.batch.first_id", "spark.batch.id")
+    assert [tuple(event.attributes[name] for name in named) for event in found] == [(0, 0), (1, 2), (3, 4), (5, 5)]
     assert found[1].body == "shop: the commit of batches 1 to 2 of query 'clicks' is written: 10 rows"
     assert len({event.event_id for event in found}) == 4
     assert all(event.attributes["spark.batch.committed"] is True for event in found)
@@ -424,6 +419,13 @@ def test_entries_keep_the_minimum_interval() -> None:
     config = BatchCommitConfig(min_interval=3_600)
     found = entries(*records, {**query_terminated(), "committed_through": 4}, config=config)
     assert [(e.attributes["spark.batch.first_id"], e.attributes["spark.batch.id"]) for e in found] == [(0, 0), (1, 4)]
+
+
+def test_the_end_of_the_application_reports_the_entries_of_the_interval() -> None:
+    """``spark.stop()`` ends the application without the ends of its queries."""
+    records = [later(batch, batch - 1 if batch else None) for batch in range(5)]
+    found = entries(*records, application_end(), config=BatchCommitConfig(min_interval=3_600))
+    assert [(e.attributes["spark.batch.first_id"], e.attributes["spark.batch.id"]) for e in found] == [(0, 0), (1, 3)]
 
 
 def test_a_failure_names_the_offsets_that_are_committed() -> None:

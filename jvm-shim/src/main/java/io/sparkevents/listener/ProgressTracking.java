@@ -23,6 +23,8 @@ final class ProgressTracking {
   private static final Tracking SYNCHRONOUS = new Tracking(false, null);
 
   private final Map<String, Tracking> decided;
+  /** State of all sessions of the application; null before the first query. */
+  private Object state;
 
   /** How a run tracks its progress; {@code written} is null if it is synchronous or Spark's object is unknown. */
   private static final class Tracking {
@@ -65,7 +67,7 @@ final class ProgressTracking {
     decided.remove(runId);
   }
 
-  private static Tracking look(UUID queryId, UUID runId) {
+  private Tracking look(UUID queryId, UUID runId) {
     Object commits = commitLog(queryId, runId);
     if (commits != null && commits.getClass().getSimpleName().equals("CommitLog")) {
       return SYNCHRONOUS;
@@ -82,13 +84,15 @@ final class ProgressTracking {
   }
 
   /** Returns Spark's object for the query's {@code commits/}; null if the run has ended or a build of Spark lacks it. */
-  private static Object commitLog(UUID queryId, UUID runId) {
+  private Object commitLog(UUID queryId, UUID runId) {
     try {
       SparkSession session = ApplicationRecords.orNull(SparkSession.getDefaultSession());
-      if (session == null) {
+      // A program may clear the default session.
+      state = session == null ? state : call(session, "sharedState");
+      if (state == null) {
         return null;
       }
-      Map<?, ?> running = (Map<?, ?>) call(call(session, "sharedState"), "activeStreamingQueries");
+      Map<?, ?> running = (Map<?, ?>) call(state, "activeStreamingQueries");
       Object execution = running.get(queryId);
       return execution == null || !runId.equals(call(execution, "runId")) ? null : call(execution, "commitLog");
     } catch (ReflectiveOperationException | LinkageError | ClassCastException changed) {

@@ -3,7 +3,9 @@ package io.sparkevents.listener;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.execution.SparkPlanInfo;
 
@@ -24,6 +26,8 @@ final class WriteCommand {
   private static final Pattern CONNECTOR = Pattern.compile("Execute (?:Save|Insert)IntoDataSourceCommand");
   private static final Pattern CREATES_TABLE =
       Pattern.compile("Execute \\w*AsSelectCommand|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
+  /** The last part of a table's name, at the end of a command. */
+  private static final Pattern TABLE = Pattern.compile("([^.`]+)`?$");
   private static final String IGNORE = ", Ignore";
   private static final Pattern V2 =
       Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
@@ -86,6 +90,15 @@ final class WriteCommand {
     if (name != null) {
       values.put(name, value);
     }
+  }
+
+  /** Returns whether this command creates the table into which the other one, that it runs, writes. */
+  boolean creates(WriteCommand write) {
+    if (created == null || !COMMAND.matcher(created).lookingAt()) {
+      return created != null && write.created == null;
+    }
+    Matcher table = TABLE.matcher(created);
+    return table.find() && write.text.contains("/" + table.group(1).toLowerCase(Locale.ROOT) + ",");
   }
 
   boolean isDone() {

@@ -179,12 +179,20 @@ final class WriteRecords {
     return hasFailed || done == null ? null : record(id, event.time(), write, nodes, done);
   }
 
-  /** Returns the write's node, after the command that creates the table, inside which Spark runs the write. */
+  /**
+   * Returns the write's node, after the command that creates the table, inside which Spark runs the write. A batch may
+   * write to several tables at a time.
+   */
   private Map<Long, String> nodesInBatch(long id, Write write) {
     Map<Long, String> nodes = new LinkedHashMap<>();
-    Write outer = running.get(id - 1);
-    if (outer != null && outer.batch == write.batch && !outer.commands.isEmpty() && outer.first().created != null) {
-      nodes.put(id - 1, outer.first().created);
+    for (Map.Entry<Long, Write> entry : running.entrySet()) {
+      Write outer = entry.getValue();
+      if (outer.batch == write.batch && !outer.commands.isEmpty() && outer.first().creates(write.first())) {
+        nodes.put(entry.getKey(), outer.first().created);
+      }
+    }
+    if (nodes.size() > 1) {
+      nodes.clear();
     }
     nodes.put(id, write.first().text);
     return nodes;
