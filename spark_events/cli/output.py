@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from spark_events.errors import SparkEventsError
-from spark_events.event.text import for_terminal, on_one_line
+from spark_events.event.text import for_terminal, json_for_terminal, on_one_line
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -52,6 +52,17 @@ def show(text: str, *, flush: bool = False, is_clean: bool = False) -> None:
     """
     with writing():
         print(text if is_clean else for_terminal(text), flush=flush)
+
+
+def show_json(text: str) -> None:
+    """Print JSON to standard output; escape its control characters as JSON does.
+
+    Raises:
+        OutputError: when the output cannot be written.
+        BrokenPipeError: when the program that reads the output has closed the pipe.
+    """
+    with writing():
+        print(json_for_terminal(text))
 
 
 def note(text: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_events.cli.arguments import UsageError, add_conf, add_jobs, parsed
-from spark_events.cli.output import OutputError, note, show, writing
+from spark_events.cli.output import OutputError, note, show, show_json, writing
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
@@ -119,7 +119,7 @@ def _run(chosen: argparse.Namespace) -> int:
         return 0
     report = _report(chosen, config, draw=chosen.html is not None)
     if chosen.json:
-        show(report.as_json().decode())
+        show_json(report.as_json().decode())
     elif chosen.html is not None:
         _write(chosen.html, page_of(report))
         note(f"wrote {chosen.html}")
@@ -149,7 +149,7 @@ def _fleet(chosen: argparse.Namespace, config: TranslateConfig) -> int:
         return 0
     report = _overview(chosen, config)
     if chosen.json:
-        show(report.as_json().decode())
+        show_json(report.as_json().decode())
     elif chosen.html is not None:
         _write(chosen.html, fleet_page(report))
         note(f"wrote {chosen.html}")

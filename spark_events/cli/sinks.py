@@ -19,6 +19,7 @@ from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, decode_event, encode_lines
+from spark_events.event.text import json_for_terminal
 from spark_events.translate.translation_config import TranslateConfig
 
 #: Maximum number of events in flight; less than a mailbox's capacity, so that no mailbox sheds an event.
@@ -63,6 +64,9 @@ class JsonLines:
             self._stream.flush()
 
     def take_lines(self, lines: bytes) -> None:
+        # A terminal obeys some control characters that JSON allows. Most lines are ASCII; do not decode those.
+        if not lines.isascii() or b"\x7f" in lines:
+            lines = json_for_terminal(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         rest = memoryview(lines)
         with writing():
             # An unbuffered stream (PYTHONUNBUFFERED) may write only a part of the data, and raise an error at the next

@@ -17,6 +17,7 @@ from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
 from spark_events.cli.output import note, show
 from spark_events.cli.times import TIME, millis_of
+from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.event.text import moment, on_one_line, utc
@@ -74,6 +75,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    if "://" in chosen.path:
+        place = quoted_source(chosen.path)
+        raise SparkEventsError(f"{place}: tail reads only files; for databases and storages, run spark-events report")
     damaged = 0
     now = time.time_ns() // 1_000_000
     since = None if chosen.since is None else millis_of("--since", chosen.since, now)

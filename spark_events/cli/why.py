@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from spark_events.cli.arguments import add_conf, add_jobs
-from spark_events.cli.output import show
+from spark_events.cli.output import show, show_json
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.defaults import read_settings
 from spark_events.config.quoting import quoted_source
@@ -76,11 +76,10 @@ def _run(chosen: argparse.Namespace) -> int:
         report = build(table, ReportOptions(source=source), now, reading.summaries, reading.notes)
         problem = _chosen(report, chosen.app, chosen.incident)
         if problem is None:
-            show(
-                msgspec.json.encode({"status": report.status, "problem": None}).decode()
-                if chosen.json
-                else report.status
-            )
+            if chosen.json:
+                show_json(msgspec.json.encode({"status": report.status, "problem": None}).decode())
+            else:
+                show(report.status)
             return 0
         has_failed = problem.kind in ("failure", "ended", "crash-loop")
         changed = comparison(table, problem.application, problem.app_id, report.at, has_failed)
@@ -92,7 +91,7 @@ def _run(chosen: argparse.Namespace) -> int:
         return 0
     if chosen.json:
         answer = {"status": report.status, "problem": problem, "changed": changed}
-        show(msgspec.json.encode(answer).decode())
+        show_json(msgspec.json.encode(answer).decode())
         return 0
     card, _, _ = problem.text.rpartition("\n  next:")
     show(card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -19,6 +20,8 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
+# JSON itself escapes the ASCII control characters except DEL.
+_IN_JSON = re.compile(f"[\x85\u2028\u2029]|{_CONTROLS.pattern}")
 
 
 def on_one_line(text: str) -> str:
@@ -42,6 +45,15 @@ def for_terminal(text: str) -> str:
     'real fake\\\\x1b[2J\\n'
     """
     return visible(_RETURNS.sub(" ", text.replace("\r\n", "\n")))
+
+
+def json_for_terminal(text: str) -> str:
+    """Escape control characters in JSON; a JSON parser reads the same values.
+
+    >>> json_for_terminal('{"name": "red\\x9b2J"}')
+    '{"name": "red\\\\u009b2J"}'
+    """
+    return _IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def plain(value: str) -> str:

@@ -95,13 +95,17 @@ def of_exception_text(name: str, message: str) -> ErrorKind | None:
 
 
 def _inside(name: str, message: str) -> ErrorKind | None:
-    """Return the kind of the exception whose text is the message: Java copies a cause's text into its wrapper."""
+    """Return the kind of the Java exception whose text is the message: Java copies a cause's text into its wrapper."""
     inner = _JAVA_TEXT.match(message) if "." in name else None
     return None if inner is None else of_exception_text(inner[1], inner[2] or "")
 
 
 #: The text of a Java exception.
-_JAVA_TEXT = re.compile(r"((?:[a-z]\w{0,60}\.){2,12}[A-Z]\w{0,90}(?:Exception|Error))(?:: (.*))?", re.DOTALL)
+_JAVA_TEXT = re.compile(
+    r"((?:java|javax|jakarta|scala|sun|com|io|net|org|ru|software)\.(?:[a-z]\w{0,60}\.){1,11}"
+    r"[A-Z]\w{0,90}(?:Exception|Error))(?:: (.*))?",
+    re.DOTALL,
+)
 #: A library that a jar contains under another package.
 _SHADED = re.compile(
     r"(?:^|\.)(?:repackaged|shaded|shade|third_?party|relocated)\.(?:\w+\.)??((?:org|com|io|net|software)\..*)"

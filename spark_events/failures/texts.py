@@ -146,6 +146,8 @@ _RULES = tuple(
         ),
     )
 )
+#: Python's messages that end with a value of the data, whose words say nothing about the failure.
+_VALUE = re.compile(r"(ValueError: (?:invalid literal for|could not convert string to|time data) ).*", re.DOTALL)
 
 
 def class_of_text(text: str) -> str | None:
@@ -154,4 +156,5 @@ def class_of_text(text: str) -> str | None:
     >>> class_of_text("Path does not exist: file:/in")
     'MISSING_FILE_OR_TABLE'
     """
+    text = _VALUE.sub(r"\1", text)
     return next((name for name, pattern in _RULES if pattern.search(text)), None)

@@ -18,6 +18,7 @@ from spark_events.failures.kinds import (
     LOCAL_LIMIT,
     MISSING,
     MISTAKE,
+    PYTHON_MEMORY,
     REJECTED,
     SCHEMA,
     SETUP,
@@ -89,6 +90,7 @@ _ERRNOS = {
     **dict.fromkeys(("EACCES", "EPERM"), DENIED),
     **dict.fromkeys(("ENOENT", "ENOTDIR"), MISSING),
     **dict.fromkeys(("ENOSPC", "EDQUOT"), FULL),
+    "ENOMEM": PYTHON_MEMORY,
     "EADDRINUSE": SETUP,
 }  # fmt: skip
 _BY_NUMBER = {getattr(errno, name): kind for name, kind in _ERRNOS.items() if hasattr(errno, name)}

@@ -124,6 +124,15 @@ DATABASES = (
         messages=((r"is closed$|^cannot switch to state", DOWN),),
         coded="InterfaceError",
     ),
+    # They repeat the words of their driver's error.
+    Library(
+        "django.db peewee",
+        types={"IntegrityError DataError": DATA},
+        codes=_MYSQL_CODES,
+        code_in=r"^\((\d{4}),",
+        messages=(*_POSTGRES_MESSAGES, (r"connection (?:is |has been )?(?:already )?closed|database is locked", DOWN)),
+        coded="OperationalError InterfaceError DatabaseError ProgrammingError InternalError",
+    ),
     Library("org.postgresql", messages=(*_POSTGRES_MESSAGES, (r"(?i)connection|I/O error|timed out", DOWN))),
     Library(
         "pymysql MySQLdb _mysql_exceptions mysql aiomysql asyncmy mariadb",
@@ -334,6 +343,7 @@ DATABASES = (
         },
         code_of=attribute("code"),
         code_in=r"[Cc]ode:? (\d+)",
+        messages=((r"Max retries exceeded|Connection (?:refused|reset|aborted)|Read timed out", DOWN),),
     ),
     Library(
         "com.clickhouse ru.yandex.clickhouse",

@@ -389,6 +389,11 @@ def test_tail_reads_a_pipe(tmp_path: Path) -> None:
         assert bodies(done.stdout.decode()) == ["1"]
 
 
+def test_tail_rejects_a_url_without_its_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "postgresql://ada:s3cret@db/events?password=s3cret"]) == 1
+    assert capsys.readouterr().err.startswith("spark-events: postgresql://db/…: tail reads only files;")
+
+
 @pytest.mark.parametrize(("name", "reason"), [("missing", "No such file or directory"), (".", "Is a directory")])
 @pytest.mark.parametrize("follow", [[], ["-f"]])
 def test_tail_reports_an_unreadable_path(

@@ -84,6 +84,31 @@ def test_no_command_writes_control_characters(
     assert not RAW.search(shown.err), ascii(shown.err)
 
 
+@pytest.mark.parametrize("command", ["report EVENTS --json", "why EVENTS --json", "watch EVENTS --since 36500d"])
+def test_printed_json_has_no_control_characters_and_the_same_values(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = events_of_a_nasty_application(tmp_path)
+    translator = Translator(TranslateConfig(heartbeat_interval=60.0), 1)
+    lost = application_start(app_id="local-2", app_name=NASTY, time=1_700_000_000_000)
+    events = [*translator.translate(decoded({"seq": 1, **lost})), *translator.tick(1_700_000_000_000)]
+    with path.open("ab") as file:
+        file.write(encode_lines(events))
+    main([str(path) if word == "EVENTS" else word for word in command.split()])
+    shown = capsys.readouterr().out
+    assert not RAW.search(shown), ascii(shown)
+    assert NASTY in texts_of(json.loads(shown))
+
+
+def texts_of(value: object) -> list[str]:
+    """Return all strings in a JSON value."""
+    if isinstance(value, str):
+        return [value]
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for one in inner for text in texts_of(one)]
+
+
 def test_the_log_of_a_command_is_clean() -> None:
     record = logging.LogRecord("a", logging.WARNING, "", 1, "reporter %s", (NASTY,), None)
     assert not RAW.search(CleanFormatter("%(message)s").format(record))

@@ -137,6 +137,15 @@ def test_events_and_enrichment_agree_on_an_error(error: Exception, failure_class
         ("java.lang.RuntimeException: com.amazonaws.services.s3.model.AmazonS3Exception: Denied (Service: Amazon S3; "
          "Status Code: 403; Error Code: AccessDenied)", "PERMISSION"),
         ("com.acme.Odd: com.acme.Odder: odd", None),
+        # Only Java copies the text of a cause into its wrapper.
+        ("acme.errors.Odd: requests.exceptions.HTTPError: 503 Server Error", None),
+        ("django.db.utils.OperationalError: FATAL:  sorry, too many clients already", "EXTERNAL_SYSTEM"),
+        ("django.db.utils.IntegrityError: duplicate key value violates unique constraint", "DATA_ERROR"),
+        ("peewee.OperationalError: (2013, 'Lost connection to MySQL server during query')", "EXTERNAL_SYSTEM"),
+        ("peewee.OperationalError: no such column: x", None),
+        ("clickhouse_connect.driver.exceptions.OperationalError: Error HTTPConnectionPool(host='h', port=8123): Max "
+         "retries exceeded with url: /", "EXTERNAL_SYSTEM"),
+        ("OSError: [Errno 12] Cannot allocate memory", "PYTHON_OUT_OF_MEMORY"),
         ("java.lang.RuntimeException: Executor is not registered (appId=app-1, execId=5)", "FETCH_FAILURE"),
         ("java.lang.RuntimeException: odd", None),
         ("__main__.NoCurrency: payment 3", None),

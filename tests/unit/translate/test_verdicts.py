@@ -62,6 +62,8 @@ def test_errors_of_clients_in_the_user_s_function(error: str, failure_class: str
         ("AssertionError", "assert row.currency", "", "USER_CODE", "type"),
         ("__main__.NoCurrency: payment 3", "raise NoCurrency(3)", "", "USER_CODE", "place"),
         ("ValueError: odd input", "parse(row)", "", UNKNOWN, None),
+        ("ValueError: invalid literal for int() with base 10: 'Connection refused'", "int(row)", "", UNKNOWN, None),
+        ("ValueError: time data 'Access denied' does not match format '%Y'", "parse(row)", "", UNKNOWN, None),
         ("ValueError: odd input", "client.call(row)", LIBRARY, UNKNOWN, None),
         ("acme.errors.Odd: odd", "client.call(row)", LIBRARY, UNKNOWN, None),
         ("KeyError: 'currency'", "row['currency']", "", "USER_CODE", "type"),
