@@ -140,7 +140,10 @@ def test_the_card_says_whether_a_rerun_helps(
     story = Story()
     app = story.application("shop", "app-1")
     app.status("RUNNING", START)
-    about = {"failure.class": "USER_CODE", **({} if useful is None else {"failure.retry_useful": useful})}
+    about: dict[str, Any] = {
+        "failure.class": "USER_CODE",
+        **({} if useful is None else {"failure.retry_useful": useful}),
+    }
     app.failure(START + MINUTE, "application", **about)
     app.status("FAILED", START + MINUTE)
     _, output, _ = called(capsys, str(stored(story.events)))
