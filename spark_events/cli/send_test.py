@@ -23,6 +23,8 @@ from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import AttributeValue, Event, EventBuilder, Severity
 from spark_events.event.text import on_one_line
 from spark_events.reporters.reporter import Reporter
+from spark_events.translate.enrichers import TypeEnricher
+from spark_events.translate.failures import Diagnostics
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -97,6 +99,13 @@ def _start(
     return promise
 
 
+_TRACE = """Traceback (most recent call last):
+  File "/jobs/sample.py", line 16, in book
+    raise TestFailure(payment)
+TestFailure: this is a test of reporter '{name}'; no action needed
+"""
+
+
 def event_for(name: str, about: Mapping[str, AttributeValue]) -> Event:
     """Return the test event for this reporter, with the environment and the tags."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
@@ -121,20 +130,13 @@ def _failure(name: str, about: Mapping[str, AttributeValue]) -> list[Event]:
         "incident.key": key,
         "incident.id": uuid.uuid4().hex,
     }
-    cause = f"TestFailure: this is a test of reporter '{name}'; no action needed"
-    failed: dict[str, AttributeValue] = {
-        "incident.role": "alarm",
-        "failure.root_cause": cause,
-        "failure.location": "/jobs/sample.py:16 in book",
-        "failure.source_line": "raise ValueError(payment)",
-        "failure.class": "DATA_ERROR",
-        "failure.retry_useful": False,
-        "spark.batch.id": 41,
-    }
+    # The same code describes a real failure.
+    diagnosis = Diagnostics([TypeEnricher()]).of_text(_TRACE.format(name=name))
+    failed: dict[str, AttributeValue] = {"incident.role": "alarm", "spark.batch.id": 41, **diagnosis.attributes}
     committed: dict[str, AttributeValue] = {"incident.role": "recovery"}
     made = []
     for event_name, severity, body, own in (
-        ("JobFailureEvent", Severity.ERROR, f"query 'sample' failed at batch 41: {cause}", failed),
+        ("JobFailureEvent", Severity.ERROR, f"query 'sample' failed at batch 41: {diagnosis.summary}", failed),
         ("BatchCommitEvent", Severity.INFO, "query 'sample' committed batch 41 in 100 ms: 5 rows", committed),
     ):
         builder = EventBuilder("spark.streaming.query", event_name).set_body(f"spark-events-test: {body}")

@@ -27,6 +27,12 @@ from spark_events.translate.replays import cores
 from spark_events.translate.translation_config import TranslateConfig
 
 _MOST_NAMES = 10
+#: The shortest beginning of an incident.id.
+_SHORTEST_ID = 8
+_IDS = """
+SELECT incident_id, incident_key, max(ts) FROM event WHERE starts_with(incident_id, ?) AND incident_key IS NOT NULL
+GROUP BY ALL
+"""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +54,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("app", metavar="APP", nargs="?", help="name, pattern or id of an application")
     parser.add_argument(
-        "--incident", metavar="KEY", help="key or id of an incident, as in incident.key or a page's #incident=…"
+        "--incident",
+        metavar="KEY",
+        help="an incident.key, an incident.id or its first 8 characters or more, or the id in a page's #incident=…",
     )
     parser.add_argument("--since", metavar="TIME", help=f"read only events and logs from this time on: {TIME}")
     add_jobs(parser)
@@ -74,7 +82,7 @@ def _run(chosen: argparse.Namespace) -> int:
             raise SparkEventsError(f"{quoted_source(chosen.source)}: no event")
         source = source_to_type(chosen.source)
         report = build(table, ReportOptions(source=source), now, reading.summaries, reading.notes)
-        problem = _chosen(report, chosen.app, chosen.incident)
+        problem = _chosen(table, report, chosen.app, chosen.incident)
         if problem is None:
             if chosen.json:
                 show_json(msgspec.json.encode({"status": report.status, "problem": None}).decode())
@@ -108,11 +116,13 @@ def _run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(report: EventReport, application: str | None, incident: str | None) -> ProblemCard | None:
+def _chosen(
+    table: EventTable, report: EventReport, application: str | None, incident: str | None
+) -> ProblemCard | None:
     """Return the named problem, else the newest one of the application; None if nothing is wrong.
 
     Raises:
-        SparkEventsError: no application or incident has this name.
+        SparkEventsError: no application or incident has this name, or several incidents have ids that begin so.
     """
     found = list(report.problems)
     if application is not None:
@@ -126,10 +136,29 @@ def _chosen(report: EventReport, application: str | None, incident: str | None) 
         found = [one for one in found if one.application in names]
     if incident is not None:
         keys = [one.incident_key or one.id for one in found]
-        found = [one for one in found if incident in (one.id, one.incident_key)]
+        newest = _newest_of_id(table, incident)
+        found = [
+            one
+            for one in found
+            # A closed incident may have had the same key.
+            if incident in (one.id, one.incident_key) or newest.get(one.incident_key or "", -1) >= one.since
+        ]
         if not found:
             raise SparkEventsError(f"no open incident '{incident}'; open: {_listed(keys)}")
     return max(found, key=lambda one: one.last, default=None)
+
+
+def _newest_of_id(table: EventTable, start: str) -> dict[str, int]:
+    """Return the keys of the incident whose id begins so, each with the time of its newest event.
+
+    Raises:
+        SparkEventsError: the ids of several incidents begin so.
+    """
+    rows = table.run(_IDS, start) if len(start) >= _SHORTEST_ID else []
+    ids = {row[0]: None for row in rows}
+    if len(ids) > 1 and start not in ids:
+        raise SparkEventsError(f"several incidents have an id that begins with '{start}': {_listed(ids)}")
+    return {key: time for found, key, time in rows if found == start or len(ids) == 1}
 
 
 def _listed(names: object) -> str:

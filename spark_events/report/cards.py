@@ -25,6 +25,8 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
         about = [problem.failure_class or ""]
         if problem.retry_useful is not None:
             about.append("a rerun may help" if problem.retry_useful else "a rerun does not help")
+        elif problem.failure_class:
+            about.append("rerun: unknown whether it helps")
         if problem.recommendation:
             about.append(f"try {problem.recommendation}")
         more = "; ".join(filter(None, about))

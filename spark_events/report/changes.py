@@ -13,13 +13,14 @@ from spark_events.report.wording import percent, span, when
 #: Attributes of a start that are compared; the names of settings and tags begin with the prefixes.
 _COMPARED = {"spark.version": "Spark", "deployment.environment.name": "environment", "spark.user": "user"}
 _PREFIXES = {"spark.setting.": "", "spark.tag.": "tag "}
+_FAILED_TASKS = "spark.summary.tasks_failed_attempts"
 #: Numbers of the last summary of a run.
 _NUMBERS = {
     "spark.summary.input_rows": "input rows",
     "spark.summary.input_bytes": "input bytes",
     "spark.summary.cores": "cores",
     "spark.summary.peak_executor_heap_bytes": "peak heap of an executor",
-    "spark.summary.tasks_failed_attempts": "failed tasks",
+    _FAILED_TASKS: "failed tasks",
 }
 #: A number that differs by less than this factor is not a change.
 _FACTOR = 1.5
@@ -92,8 +93,12 @@ def comparison(table: EventTable, application: str, app_id: str | None, at: int,
     )
     if good is None or index is None:
         return Comparison(None, None, ())
+    before, after = _details(table, good[0]), _details(table, app_id)
+    if has_failed:
+        # The failed tasks are the failure itself.
+        after.get("ApplicationSummaryEvent", {}).pop(_FAILED_TASKS, None)
     changes = (
-        *_settings(_details(table, good[0]), _details(table, app_id)),
+        *_settings(before, after),
         *_numbers(table, good, runs[index]),
     )
     return Comparison(good[0], good[1], changes)

@@ -32,7 +32,9 @@ _ARCHIVE = re.compile(r"(.+?\.(?:zip|egg|whl))[/\\](.+)", re.IGNORECASE)
 _LIBRARY = re.compile(
     r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]"
     r"|(?:^|[/\\])[^/\\]{0,255}(?:site|dist)[-_]packages[^/\\]{0,255}[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
-    r"|[/\\]python\d+\.zip[/\\]|^<frozen "
+    r"|[/\\]python\d+\.zip[/\\]"
+    # Generated code, such as a dataclass's __init__, and frozen modules; not a notebook's cell or a line of a REPL.
+    r"|^<(?!stdin\b|console>|input>|[a-z]*python-input-|command-)"
     r"|[/\\]spark_events[/\\](?:"
     r"(?:cli|config|dispatch|enrichment|event|failures|fleet|follow|jars|records|report|reporters|sidecar|sql|stream|translate|watch)[/\\]"
     r"|(?:__init__|_version|clocks|errors|loops)\.py$)"

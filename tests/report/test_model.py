@@ -98,10 +98,11 @@ def swept(runs: list[tuple[int, int | None, str, int]], until: int) -> tuple[int
     up = down = 0
     for left, right in itertools.pairwise(times):
         running = any(start <= left and right <= end for start, end, _ in settled)
-        ended = [(end, start, ending) for start, end, ending in settled if end <= left and start <= left]
+        # Of two runs that end in the same millisecond, the failed one counts.
+        ended = [(end, ending == "FAILED") for start, end, ending in settled if end <= left and start <= left]
         if running:
             up += right - left
-        elif ended and max(ended)[2] == "FAILED":
+        elif ended and max(ended)[1]:
             down += right - left
     return up, down
 

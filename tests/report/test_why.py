@@ -14,6 +14,7 @@ from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.send_test import SAMPLES
 
+INCIDENT = "1116486a90c24a7bb01fc6a0d3d5e5aa"
 Store = Callable[[Sequence[Event]], Path]
 
 
@@ -28,6 +29,7 @@ def nightly() -> Story:
         add_summary(story, {**app.base, "spark.summary.input_rows": rows}, at + HOUR, 1.0, 0.5, None)
         if number:
             more: dict[str, Any] = {
+                "incident.id": INCIDENT,
                 "failure.class": "OUT_OF_MEMORY",
                 "failure.retry_useful": False,
                 "failure.location": "/jobs/nightly.py:7 in main",
@@ -84,6 +86,85 @@ def test_a_run_that_failed_alike_is_not_the_good_run(capsys: pytest.CaptureFixtu
     _, output, _ = called(capsys, path)
     assert "tag revision v1 → v2" in output
     assert "since the good run app-0" in output
+
+
+@pytest.mark.parametrize("incident", [INCIDENT, INCIDENT[:8]])
+def test_an_incident_is_found_by_its_id(capsys: pytest.CaptureFixture[str], stored: Store, incident: str) -> None:
+    """``spark-events run`` prints ``incident.id``; its first eight characters suffice."""
+    code, output, _ = called(capsys, str(stored(nightly().events)), "--incident", incident)
+    assert code == 0
+    assert output.startswith("Application 'nightly' has failed since")
+
+
+def test_the_beginning_of_two_ids_lists_both(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    story = Story()
+    ids = ("1116486a1", "1116486a2")
+    for incident in ids:
+        app = story.application(f"app{incident}", f"app-{incident}")
+        app.status("RUNNING", START)
+        about = {"incident.id": incident, "incident.key": f"app{incident}/failure", "incident.role": "alarm"}
+        app.failure(START + MINUTE, "application", **about)
+        app.status("FAILED", START + MINUTE)
+    path = str(stored(story.events))
+    code, _, errors = called(capsys, path, "--incident", "1116486a")
+    assert (code, errors) == (
+        1,
+        f"spark-events: several incidents have an id that begins with '1116486a': {', '.join(ids)}\n",
+    )
+    assert "app1116486a2" in called(capsys, path, "--incident", ids[1])[1]
+
+
+def test_the_id_of_a_closed_incident_does_not_find_the_next_one(
+    capsys: pytest.CaptureFixture[str], stored: Store
+) -> None:
+    story = Story()
+    for number, ending in enumerate(("FAILED", "FINISHED", "FAILED")):
+        app = story.application("shop", f"app-{number}")
+        at = START + number * HOUR
+        app.status("RUNNING", at)
+        if ending == "FAILED":
+            about = {"incident.id": f"{number}116486a", "incident.key": "shop/failure", "incident.role": "alarm"}
+            app.failure(at + MINUTE, "application", **about)
+        app.status(ending, at + MINUTE)
+    path = str(stored(story.events))
+    assert called(capsys, path, "--incident", "0116486a")[0] == 1
+    assert called(capsys, path, "--incident", "2116486a")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("useful", "expected"),
+    [(True, "a rerun may help"), (False, "a rerun does not help"), (None, "rerun: unknown whether it helps")],
+)
+def test_the_card_says_whether_a_rerun_helps(
+    capsys: pytest.CaptureFixture[str], stored: Store, useful: bool | None, expected: str
+) -> None:
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", START)
+    about: dict[str, Any] = {
+        "failure.class": "USER_CODE",
+        **({} if useful is None else {"failure.retry_useful": useful}),
+    }
+    app.failure(START + MINUTE, "application", **about)
+    app.status("FAILED", START + MINUTE)
+    _, output, _ = called(capsys, str(stored(story.events)))
+    assert f"(USER_CODE; {expected})" in output
+
+
+def test_failed_tasks_are_no_change_of_a_failed_run(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    """The failed tasks are the failure itself, and not a difference that may have caused it."""
+    story = Story()
+    for number, ending in enumerate(("FINISHED", "FAILED")):
+        app = story.application("shop", f"app-{number}")
+        at = START + number * HOUR
+        app.status("RUNNING", at)
+        about = {"spark.summary.input_rows": 1_000 + 8_000 * number, "spark.summary.tasks_failed_attempts": number}
+        add_summary(story, {**app.base, **about}, at + MINUTE, 1.0, 0.5, None)
+        if number:
+            app.failure(at + MINUTE, "application")
+        app.status(ending, at + MINUTE)
+    _, output, _ = called(capsys, str(stored(story.events)))
+    assert "changed: input rows 1,000 → 9,000 (since" in output
 
 
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

@@ -86,6 +86,17 @@ PLATFORM = (
             " ReadError": DATA
         },
     ),
+    # The folder of Replay.store may also be unreachable for a while.
+    Library(
+        "spark_events",
+        types={
+            "InvalidPlanError InvalidChoiceError InvalidEventError": MISTAKE,
+            "ConfigError": SETUP,
+            "MissingExtraError": LIBRARY,
+        },
+        messages=((r"^Replay\.store is .*cannot be used", REJECTED),),
+        coded="InvalidPlanError",
+    ),
     Library("pickle _pickle cloudpickle", types={"PicklingError": MISTAKE, "UnpicklingError": DATA}),
     Library(
         "pyarrow",

@@ -15,6 +15,7 @@ from reporters.peers.webhook import Receiver
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.cli import main
+from spark_events.cli.send_test import _failure
 from spark_events.config import option, text
 
 
@@ -193,3 +194,12 @@ def test_a_sample_failure_is_an_alert_and_its_recovery(form: str, tmp_path: Path
         texts = [json.dumps(body) for body in receiver.bodies()]
     assert ["TestFailure: this is a test of reporter 'page'" in text for text in texts] == [True, False] * 2
     assert all("staging" in text for text in texts if "TestFailure" in text)
+
+
+def test_the_sample_of_a_failure_is_like_a_real_one() -> None:
+    """The code of the sample raises its own exception: the class follows from the place, and no rerun is advised."""
+    alarm = _failure("page", {})[0]
+    assert alarm.body.endswith("TestFailure: this is a test of reporter 'page'; no action needed (sample.py:16)")
+    assert alarm.attributes["failure.location"] == "/jobs/sample.py:16 in book"
+    assert (alarm.attributes["failure.class"], alarm.attributes["failure.evidence"]) == ("USER_CODE", "place")
+    assert "failure.retry_useful" not in alarm.attributes

@@ -22,6 +22,7 @@ import sqlalchemy.exc
 
 from spark_events.enrichment.engine.verdicts import judge
 from spark_events.enrichment.settings import Retry
+from spark_events.errors import ConfigError, InvalidChoiceError, InvalidPlanError, MissingExtraError
 from spark_events.failures import kinds
 from spark_events.failures.classes import CLASSES
 from spark_events.failures.kinds import LOCAL_LIMIT, ErrorKind
@@ -66,6 +67,10 @@ def status(number: int) -> requests.HTTPError:
         (json.JSONDecodeError("x", "", 0), "DATA_ERROR"),
         (pickle.PicklingError("x"), "USER_CODE"),
         (KeyError("x"), "USER_CODE"),
+        (InvalidPlanError("output is 3; allowed: a name"), "USER_CODE"),
+        (InvalidChoiceError("scope is 3; allowed: a scope"), "USER_CODE"),
+        (ConfigError(["x"]), "CONFIGURATION"),
+        (MissingExtraError("x"), "MISSING_DEPENDENCY"),
         (ValueError("x"), None),
         (httpx.ConnectError("All connection attempts failed"), "EXTERNAL_SYSTEM"),
         (httpx.PoolTimeout(""), "EXTERNAL_SYSTEM"),
@@ -148,6 +153,9 @@ def test_events_and_enrichment_agree_on_an_error(error: Exception, failure_class
         ("OSError: [Errno 12] Cannot allocate memory", "PYTHON_OUT_OF_MEMORY"),
         ("java.lang.RuntimeException: Executor is not registered (appId=app-1, execId=5)", "FETCH_FAILURE"),
         ("java.lang.RuntimeException: odd", None),
+        ("spark_events.errors.InvalidPlanError: output is 3; allowed: a name", "USER_CODE"),
+        ("spark_events.errors.InvalidPlanError: Replay.store is 's3://b', which cannot be used (OSError: x)", None),
+        ("spark_events.errors.EnrichmentError: 3 of 9 rows failed", None),
         ("__main__.NoCurrency: payment 3", None),
         ("acme.pay.PaymentError: 503 coins", None),
     ],

@@ -44,7 +44,7 @@ def test_the_page_lists_every_class_with_its_retry() -> None:
     """docs/events/verdicts.md lists every failure class of the code, whether a retry is useful, and the label."""
     page = (ROOT / "docs" / "events" / "verdicts.md").read_text(encoding="utf-8").split("## Classes of failures", 1)[1]
     rows = [line.split("|")[1:5] for line in page.split("\n## ", 1)[0].splitlines() if line.startswith("| ")]
-    listed = {name.strip(): (retry.strip(), label.strip()) for name, _, retry, label in rows[1:]}
+    listed = {name.strip(): (retry.partition(";")[0].strip(), label.strip()) for name, _, retry, label in rows[1:]}
     known = {name: ("yes" if facts.retry else "no", facts.label or "") for name, facts in CLASSES.items()}
     assert listed == {UNKNOWN: ("", ""), **known}
 
@@ -56,6 +56,21 @@ def test_a_retry_is_stated_except_for_an_unknown_cause() -> None:
     unknown = Diagnostics().of_text("java.io.IOException: odd").attributes
     assert unknown["failure.class"] == UNKNOWN
     assert "failure.retry_useful" not in unknown
+
+
+def test_a_wrong_argument_of_this_package_is_user_code() -> None:
+    """In the text of a stream's exception, spark_events' own error for a wrong argument tells that no rerun helps."""
+    text = """org.apache.spark.sql.streaming.StreamingQueryException: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/app/job.py", line 20, in process
+    enrich_batch(df, lookup)
+  File "/x/spark_events/enrichment/signature.py", line 112, in check
+    raise InvalidPlanError("fn is int, not a function")
+spark_events.errors.InvalidPlanError: fn is int, not a function
+"""
+    found = Diagnostics().of_text(text).attributes
+    names = ("failure.class", "failure.retry_useful", "failure.evidence", "failure.location")
+    assert [found[name] for name in names] == ["USER_CODE", False, "type", "/app/job.py:20 in process"]
 
 
 def test_a_lost_output_of_an_executor_without_memory_needs_memory() -> None:

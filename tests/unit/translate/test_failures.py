@@ -277,6 +277,12 @@ def test_no_line_of_this_package_is_user_code(file: str) -> None:
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 
 
+def test_generated_code_is_no_location() -> None:
+    """The location of an error in a dataclass's generated ``__init__`` is the line that creates the object."""
+    found = Diagnostics().of_text(RAISED.format(file="<string>"))
+    assert found.attributes["failure.location"] == "/app/job.py:20 in process"
+
+
 def test_all_files_of_this_package_are_recognized() -> None:
     """The pattern for files of this package matches all of its folders, including new folders."""
     files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]

@@ -22,6 +22,9 @@ LIBRARIES = [
     "site_packages.zip/requests/api.py",
     "/tmp/userFiles-1/deps.zip/lib/python3.11/site-packages/requests/api.py",
     "<frozen importlib._bootstrap>",
+    "<string>",
+    "<attrs generated init __main__.Lookup>",
+    "<__array_function__ internals>",
     "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py",
     "/opt/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/protocol.py",
 ]
@@ -57,6 +60,14 @@ def test_installed_packages_are_libraries(file: str) -> None:
     """Files of installed packages are libraries, in any folder and any archive."""
     assert UserCode().innermost([JOB, file]) == 0
     assert UserCode().innermost([file]) is None
+
+
+@pytest.mark.parametrize(
+    "file", ["<stdin>", "<console>", "<ipython-input-3-0a1b>", "<python-input-0>", "<command-412/orders>"]
+)
+def test_cells_and_typed_lines_are_user_code(file: str) -> None:
+    """A notebook's cell or a line typed into a shell is user code, although it has no file."""
+    assert UserCode().innermost([JOB, file]) == 1
 
 
 @pytest.fixture
