@@ -60,9 +60,9 @@ def test_every_error_is_printed_with_its_key(conf: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("prefix", ["spark.", ""])
 def test_a_hint_has_the_prefix_of_the_command_line(conf: Path, capsys: pytest.CaptureFixture[str], prefix: str) -> None:
     """Spark ignores a setting without its prefix after ``--conf``, so a hint must not drop the prefix."""
-    assert main(["check", "--conf", str(conf), "--set", f"{prefix}events.pyhton=python3"]) == 1
+    assert main(["check", "--conf", str(conf), "--set", f"{prefix}events.pythonn=python3"]) == 1
     (shown,) = wrong(capsys.readouterr().out)
-    assert shown.startswith(f"{prefix}events.pyhton: unknown key;")
+    assert shown.startswith(f"{prefix}events.pythonn: unknown key;")
     assert shown.endswith(f"did you mean {prefix}events.python?")
 
 
