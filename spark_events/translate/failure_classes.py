@@ -52,16 +52,25 @@ class Decision:
         return facts.label if facts else None
 
 
-def decide(failure: FailureContext, conditions: Sequence[tuple[str, str | None]], chain: Sequence[Cause]) -> Decision:
+def decide(
+    failure: FailureContext,
+    conditions: Sequence[tuple[str, str | None]],
+    chain: Sequence[Cause],
+    members: Sequence[Cause] = (),
+) -> Decision:
     """Return the class of a failure, and the evidence for it.
 
     Args:
         failure: the whole text and the root cause.
         conditions: Spark's error conditions with their SQLSTATEs, the outermost first.
         chain: the causes, the root cause first.
+        members: the other exceptions of a group. If one is of another kind, the class is unknown: a rerun that helps
+            against one of them may not help against the other.
     """
     if failure.cancelled:
         return Decision("CANCELLED", "condition" if failure.error_class else "text")
+    if len({_class_of_type(cause) for cause in (*chain[:1], *members)}) > 1:
+        return Decision()
     decision = _by_condition(failure, conditions) or _by_type(failure, chain) or _by_text(failure)
     if decision is None:
         return Decision("USER_CODE", "place") if failure.raised_by_user else Decision()
@@ -75,6 +84,11 @@ def decide(failure: FailureContext, conditions: Sequence[tuple[str, str | None]]
         is_of_driver = not in_executor or "maxResultSize" in failure.root_message
         name = "DRIVER_OUT_OF_MEMORY" if is_of_driver else "EXECUTOR_OUT_OF_MEMORY"
     return dataclasses.replace(decision, failure_class=name)
+
+
+def _class_of_type(cause: Cause) -> str | None:
+    kind = of_exception_text(cause.type, cause.message)
+    return None if kind is None else kind.failure_class
 
 
 def _by_condition(failure: FailureContext, conditions: Sequence[tuple[str, str | None]]) -> Decision | None:

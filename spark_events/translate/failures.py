@@ -16,7 +16,7 @@ from spark_events.translate.enrichers import FailureContext, FailureEnricher
 from spark_events.translate.failure_classes import decide
 from spark_events.translate.incidents.fingerprint import fingerprint, short_location
 from spark_events.translate.recommendations import recommended
-from spark_events.translate.root_causes import Cause, causes, outermost, root_cause
+from spark_events.translate.root_causes import Cause, causes, other_members, outermost, root_cause
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Diagnosis", "Diagnostics"]
@@ -141,7 +141,7 @@ class Diagnostics:
         )
         conditions = [(error_class, sql_state)] if error_class else []
         conditions += [(name, None) for name in _error_classes(text)]
-        decision = decide(context, conditions, causes(text, root))
+        decision = decide(context, conditions, causes(text, root), other_members(text))
         context = dataclasses.replace(context, failure_class=decision.failure_class, evidence=decision.evidence)
         attributes = present(
             {

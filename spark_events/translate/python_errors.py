@@ -24,6 +24,8 @@ _LINK = re.compile(
     r"(?:The above exception was the (direct cause) of the following exception"
     r"|During handling of the above exception, another exception occurred):\s{1,4}(?:Exception Group )?$"
 )
+#: The line before an exception of a group, without its margin.
+_MEMBER = re.compile(r"\n\d+ -{4,}\n(?:Exception Group )?$")
 #: Errors whose message contains the traceback of another process, or whose exceptions follow.
 _CONTAINER = re.compile(r"pyspark\..*|(?:[\w.]*\.)?(?:Py4JJavaError|PythonException|(?:Base)?ExceptionGroup)$")
 #: What follows a message: Java's frames, another traceback, or the sentence between two exceptions.
@@ -53,7 +55,8 @@ class PythonError:
 
     Attributes:
         link: how it relates to the exception printed before it: ``cause`` (raised from it), ``context`` (raised while
-            it was handled), ``inner`` (printed inside it), or "" for the first.
+            it was handled), ``inner`` (printed inside it), ``member`` (a further exception of its group), or "" for the
+            first.
         rest: the text that follows the line of the error.
     """
 
@@ -98,5 +101,7 @@ def _errors(text: str) -> Iterator[PythonError]:
             link = "cause" if chained[1] else "context"
         elif _CONTAINER.match(error[1]):
             link = "inner"
+        elif start >= 0 and _MEMBER.search(text, error.end(), start):
+            link = "member"
         else:
             return

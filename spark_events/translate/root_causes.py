@@ -98,6 +98,14 @@ def causes(text: str, root: Cause) -> list[Cause]:
     return list(dict.fromkeys(Cause(one.type, one.message) for one in chain))
 
 
+def other_members(text: str) -> list[Cause]:
+    """Return the root causes of the exceptions of a group, except of the last one, which is the root cause."""
+    errors = python_errors(text)
+    firsts = [index for index, error in enumerate(errors) if error.link == "member"]
+    found = [errors[_root_index(errors[:first])] for first in firsts]
+    return [Cause(one.type, one.whole_message) for one in found]
+
+
 def outermost(text: str) -> Cause:
     """Return the outermost exception of a trace: the text before the first frame."""
     # The message of a Python error may quote frames of another program.
@@ -171,11 +179,7 @@ def _python_root(errors: list[PythonError], code: UserCode) -> Cause | None:
     """Return the first cause of the errors of a traceback; the location is the last own line of the whole text."""
     if not errors:
         return None
-    index = len(errors) - 1
-    # A cause without a traceback only summarises the exception that follows, such as an EnrichmentError.
-    while errors[index].link == "cause" and errors[index - 1].frames:
-        index -= 1
-    root = errors[index]
+    root = errors[_root_index(errors)]
     frames = [frame for error in errors for frame in error.frames]
     own = code.innermost([frame.file for frame in frames])
     location, source = None, ""
@@ -187,6 +191,14 @@ def _python_root(errors: list[PythonError], code: UserCode) -> Cause | None:
         if found and (inner := _java_root(java, code)).type:
             return Cause(inner.type, inner.message, location, is_own=False, source_line=source)
     return Cause(root.type, root.message, location, is_raised=_is_raised(root, code), source_line=source)
+
+
+def _root_index(errors: list[PythonError]) -> int:
+    index = len(errors) - 1
+    # A cause without a traceback only summarises the exception that follows, such as an EnrichmentError.
+    while errors[index].link == "cause" and errors[index - 1].frames:
+        index -= 1
+    return index
 
 
 def _is_raised(error: PythonError, code: UserCode) -> bool:

@@ -251,6 +251,38 @@ def test_the_cause_of_an_exception_group_is_one_of_its_exceptions() -> None:
     assert found.attributes["failure.label.type"] == "USER"
 
 
+SECOND = """    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "/app/book.py", line 19, in notify
+    |     {raised}
+    | {error}
+    +------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "retry"),
+    [
+        ("httpx.ConnectError: refused", "KeyError: 'CHF'", "UNKNOWN", None),
+        ("KeyError: 'CHF'", "httpx.ConnectError: refused", "UNKNOWN", None),
+        ("httpx.ConnectError: refused", "psycopg.OperationalError: refused", "EXTERNAL_SYSTEM", True),
+        ("KeyError: 'CHF'", "TypeError: None", "USER_CODE", False),
+        ("shop.PriceError: 3", "httpx.ConnectError: refused", "UNKNOWN", None),
+    ],
+)
+def test_the_class_of_a_group_is_that_of_all_its_exceptions(
+    first: str, second: str, expected: str, retry: bool | None
+) -> None:
+    """A rerun that helps against one exception of a group may not help against another."""
+    end = "    +------------------------------------\n"
+    begun = GROUP.replace("ValueError: payment 1003 has no currency\n", f"{first}\n").removesuffix(end)
+    found = Diagnostics([TypeEnricher()]).of_text(begun + SECOND.format(raised="post(payment)", error=second))
+    assert found.attributes["failure.class"] == expected
+    assert found.attributes.get("failure.retry_useful") == retry
+    assert found.attributes["failure.location"] == "/app/book.py:19 in notify"
+    assert found.attributes["failure.root_cause"] == second
+
+
 RAISED = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/app/job.py", line 20, in process
     out = enrich_batch(df, lookup, output="country string")
