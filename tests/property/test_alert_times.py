@@ -33,11 +33,8 @@ def sent(steps: list[tuple[str, str, float]], *, forgets: bool) -> list[tuple[st
         steps: what happens, to which alert, and the pause afterwards.
         forgets: whether the file of a closed alert is deleted when the cooldown has ended.
     """
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        run = Sending(SLACK, folder)
-        run.open()
-        runs = [run]
+    with tempfile.TemporaryDirectory() as made, Sending(SLACK, Path(made)) as first:
+        folder, run, runs = Path(made), first, [first]
         for what, key, pause in steps:
             if what == "fail":
                 run.fail(key)
@@ -53,7 +50,8 @@ def sent(steps: list[tuple[str, str, float]], *, forgets: bool) -> list[tuple[st
                 stored = json.loads(file.read_bytes())
                 if stored["phase"] == "closed" and run.wall - stored["told"] >= CONFIG.cooldown:
                     file.unlink()
-        return [_split(body) for one in runs for body in one.bodies]
+    first.loop.close()
+    return [_split(body) for one in runs for body in one.bodies]
 
 
 def _split(body: Any) -> tuple[str, Any, str]:

@@ -204,7 +204,9 @@ def closing(alert: Alert) -> Alert:
 
 def closed(alert: Alert, now: float, config: AlertsConfig) -> Alert | None:
     """Return the alert after its recovery was sent; None if it has expired."""
-    expires = _end(now, config, config.cooldown)
+    expires = _end(alert.told, config, config.cooldown)
+    if expires <= now:
+        return None
     return msgspec.structs.replace(alert, phase=Phase.CLOSED, expires=expires, is_closing=False, recovery="")
 
 

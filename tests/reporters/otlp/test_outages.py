@@ -199,6 +199,7 @@ def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
         settings = {f"events.reporter.telemetry.{key}": value for key, value in keys.items()}
         settings["events.dispatcher.type"] = "async-queued"
         with FakeDriver(tmp_path / "errors", settings) as driver:
+            witness.watch(driver.process.pid)
             driver.send_records(application_start())
             failure = eventually(lambda: next((one for one in driver.answers if is_failure(one)), None))
             deadline = time.monotonic() + 1
