@@ -78,16 +78,16 @@ def test_the_number_in_a_message_is_that_of_the_openings(steps: list[tuple[str, 
     expected, now = [], 0.0
     known: dict[str, tuple[int, bool, float]] = {}
     for what, key, pause in steps:
-        times, is_open, told = known.get(key, (0, False, 0.0))
-        if times and now - told >= CONFIG.expires_after + CONFIG.clock_tolerance:
+        times, is_open, sent_at = known.get(key, (0, False, 0.0))
+        if times and now - sent_at >= CONFIG.expires_after + CONFIG.clock_tolerance:
             times, is_open = 0, False
         if what == "fail":
-            is_told = not is_open or now - told >= CONFIG.cooldown
+            is_sent = not is_open or now - sent_at >= CONFIG.cooldown
             times += not is_open
-            expected += [(key, times)] if is_told else []
-            known[key] = (times, True, now if is_told else told)
+            expected += [(key, times)] if is_sent else []
+            known[key] = (times, True, now if is_sent else sent_at)
         elif what == "recover":
-            known[key] = (times, False, told)
+            known[key] = (times, False, sent_at)
         now += pause
     said = [
         (key, int("".join(filter(str.isdigit, times.partition(" ")[0])) or 1))

@@ -230,7 +230,7 @@ class AlertMemory:
             return min(moment, now) if moment <= now + _RESOLUTION else now - self._config.cooldown
 
         return msgspec.structs.replace(
-            alert, since=min(alert.since, now), told=past(alert.told), quiet_since=past(alert.quiet_since)
+            alert, since=min(alert.since, now), sent=past(alert.sent), quiet_since=past(alert.quiet_since)
         )
 
     def _warn_once(self, verb: str, error: Exception) -> None:
@@ -250,7 +250,7 @@ def _moved(alert: Alert, seconds: float) -> Alert:
     return msgspec.structs.replace(
         alert,
         since=alert.since + seconds,
-        told=alert.told + seconds,
+        sent=alert.sent + seconds,
         quiet_since=alert.quiet_since + seconds,
         expires=alert.expires + seconds,
     )

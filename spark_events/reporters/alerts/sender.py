@@ -85,14 +85,14 @@ class AlertSender:
         # A retry of the same event continues with the remaining requests.
         self._progress = _Progress("")
         # Highest severity of the alarms of this batch that were sent.
-        self._told: Severity | None = None
+        self._highest_sent: Severity | None = None
 
     @property
     def rest(self) -> Rest:
         """How long further events wait after this batch, so that a chat receives one list instead of many messages."""
-        if self._told is None or self._form.several is None:
+        if self._highest_sent is None or self._form.several is None:
             return Rest()
-        return Rest(self._config.together, self._told)
+        return Rest(self._config.together, self._highest_sent)
 
     def open(self) -> None:
         """Adopt the alerts of earlier processes; call this in the event loop."""
@@ -105,7 +105,7 @@ class AlertSender:
         Alarms with different keys are one part if the format has a request for several alerts.
         Further events about the same failure are skipped if the format sends every event as an alert.
         """
-        self._told = None
+        self._highest_sent = None
         whole = [without_surrogates(event) for event in events]
         if self._form.plain is None:
             return self._alerts_of([event for event in whole if not is_detail(event)])[::-1]
@@ -208,7 +208,7 @@ class AlertSender:
         self._alerts.accepted(notice, keys)
         if not notice.is_recovery:
             severity = notice.event.severity
-            self._told = severity if self._told is None else max(severity, self._told)
+            self._highest_sent = severity if self._highest_sent is None else max(severity, self._highest_sent)
 
     async def _send_plain(self, events: Sequence[Event]) -> None:
         assert self._form.plain is not None

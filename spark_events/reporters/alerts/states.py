@@ -9,7 +9,7 @@
     (none) ─────────────▶ OPEN ─────────────────────▶ CLOSED ── no failure until it expires ──▶ (none)
                           │  ▲                          │
                  failure: │  │                          │ failure within the cooldown: the alert flaps
-       counted, or told   └──┘                          ▼
+       counted, or sent   └──┘                          ▼
      once per cooldown                        ┌─▶ OPEN, flaps ──┐
                                       failure │                 │ recovery: deferred
                                               └── RECOVERED ◀───┘
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Alarm", "Alert", "AlertsConfig", "Phase", "closed", "closing", "deferred", "failed", "quiet_in", "told"]
+__all__ = ["Alarm", "Alert", "AlertsConfig", "Phase", "closed", "closing", "deferred", "failed", "notified", "quiet_in"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         key: key of the incident.
         since: time of the first failure.
         since_at: time of its event, in milliseconds since the epoch.
-        told: time of the last message.
-        told_at: time of the event in that message, in milliseconds since the epoch.
+        sent: time of the last message.
+        sent_at: time of the event in that message, in milliseconds since the epoch.
         count: number of failures, or of other occurrences.
         severity: number of the highest severity that was sent.
         last: id of the last event, so that a repeated delivery is not counted.
@@ -95,8 +95,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     since: float
     since_at: int
-    told: float
-    told_at: int
+    sent: float = msgspec.field(name="told")
+    sent_at: int = msgspec.field(name="told_at")
     count: int
     severity: int
     last: str
@@ -144,8 +144,8 @@ def failed(alert: Alert | None, alarm: Alarm, now: float, config: AlertsConfig) 
             phase=Phase.OPEN,
             since=now,
             since_at=alarm.at,
-            told=now,
-            told_at=alarm.at,
+            sent=now,
+            sent_at=alarm.at,
             count=1,
             severity=alarm.severity,
             last=alarm.event_id,
@@ -169,14 +169,14 @@ def failed(alert: Alert | None, alarm: Alarm, now: float, config: AlertsConfig) 
     )
     if alert.phase is Phase.CLOSED:
         reopened = msgspec.structs.replace(again, flaps=True, severity=alarm.severity)
-        return told(reopened, alarm.at, now, config), True
-    tells = alert.is_closing or not is_recent or alarm.severity > alert.severity
-    return (told(again, alarm.at, now, config) if tells else again), tells
+        return notified(reopened, alarm.at, now, config), True
+    is_sent = alert.is_closing or not is_recent or alarm.severity > alert.severity
+    return (notified(again, alarm.at, now, config) if is_sent else again), is_sent
 
 
-def told(alert: Alert, at: int, now: float, config: AlertsConfig) -> Alert:
+def notified(alert: Alert, at: int, now: float, config: AlertsConfig) -> Alert:
     """Return the alert after a message about an event of the time ``at``."""
-    return msgspec.structs.replace(alert, told=now, told_at=at, expires=_end(now, config))
+    return msgspec.structs.replace(alert, sent=now, sent_at=at, expires=_end(now, config))
 
 
 def deferred(alert: Alert, recovery: str, now: float) -> Alert:
@@ -204,16 +204,16 @@ def closing(alert: Alert) -> Alert:
 
 def closed(alert: Alert, now: float, config: AlertsConfig) -> Alert | None:
     """Return the alert after its recovery was sent; None if it has expired."""
-    expires = _end(alert.told, config, config.cooldown)
+    expires = _end(alert.sent, config, config.cooldown)
     if expires <= now:
         return None
     return msgspec.structs.replace(alert, phase=Phase.CLOSED, expires=expires, is_closing=False, recovery="")
 
 
 def _is_recent(alert: Alert, at: int, now: float, config: AlertsConfig) -> bool:
-    ages = (now - alert.told, (at - alert.told_at) / 1000)
+    ages = (now - alert.sent, (at - alert.sent_at) / 1000)
     return all(0 <= age < config.cooldown for age in ages)
 
 
-def _end(told: float, config: AlertsConfig, least: float = 0.0) -> float:
-    return told + max(config.expires_after, least) + config.clock_tolerance
+def _end(sent: float, config: AlertsConfig, least: float = 0.0) -> float:
+    return sent + max(config.expires_after, least) + config.clock_tolerance

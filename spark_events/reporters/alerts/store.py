@@ -139,15 +139,15 @@ class Alerts:
             kind_of(key) not in _LASTING,
         )
         before = self._memory.find(key)
-        after, tells = states.failed(before, alarm, now, self._config)
+        after, is_sent = states.failed(before, alarm, now, self._config)
         if after is before:
             return None
-        if not tells:
+        if not is_sent:
             was_own = self._memory.is_own(key)
             if self._memory.put(key, after) or was_own:
                 return None
             # The file of another process may be out of date, because the folder cannot be written.
-            after = states.told(after, alarm.at, now, self._config)
+            after = states.notified(after, alarm.at, now, self._config)
         behind = max(0.0, event.observed_ts_millis / 1000 - self._memory.wall_time(now))
         expires = self._memory.wall_time(after.expires) + behind
         has_end = is_alert(event) and bool(event.attributes.get("incident.key"))
