@@ -121,13 +121,16 @@ class WriteLines:
     def _nodes_in_batch(self, identity: int, write: _Write) -> dict[int, str]:
         """Return the write's node, after the command that creates the table, inside which Spark runs the write.
 
-        A batch may write to several tables at a time.
+        Threads of a batch may write at a time, so either the path or the order of the executions must show the command.
         """
-        found = {
-            number: outer.commands[0].created
+        writing = {
+            number: outer.commands[0]
             for number, outer in self._running.items()
-            if outer.batch is write.batch and outer.commands and outer.commands[0].creates(write.commands[0])
+            if outer.batch is write.batch and outer.commands
         }
+        found = {number: outer.created for number, outer in writing.items() if outer.creates_path_of(write.commands[0])}
+        if list(writing) == [identity - 1] and writing[identity - 1].creates_without_path:
+            found = {identity - 1: writing[identity - 1].created}
         return {**(found if len(found) == 1 else {}), identity: write.commands[0].text}
 
     def _record(self, line: SqlExecutionEndLine, write: _Write, nodes: dict[int, str], done: _Write) -> DataWritten:

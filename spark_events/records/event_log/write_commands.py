@@ -66,11 +66,14 @@ class WriteCommand:
         """Whether the command has written, if its execution succeeds."""
         return self._writes_if_successful or bool(self.values)
 
-    def creates(self, write: WriteCommand) -> bool:
-        """Return whether this command creates the table into which the other one, that it runs, writes."""
-        if not self.created.startswith(_COMMAND):
-            return bool(self.created) and not write.created
-        table = _TABLE.search(self.created)
+    @property
+    def creates_without_path(self) -> bool:
+        """Whether the plan of a command of the newer interface names the table that it creates, but not its path."""
+        return bool(self.created) and not self.created.startswith(_COMMAND)
+
+    def creates_path_of(self, write: WriteCommand) -> bool:
+        """Return whether the other command writes to the path of the table that this command creates."""
+        table = None if self.creates_without_path else _TABLE.search(self.created)
         return table is not None and f"/{table[1].lower()}," in write.text
 
     def updated(self, updates: list[tuple[int, int]]) -> None:

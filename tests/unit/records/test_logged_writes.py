@@ -145,6 +145,22 @@ def test_a_write_in_a_batch_has_the_table_that_the_execution_around_it_creates()
     assert [log.ended(execution) for execution in (1, 2, 0)] == [None] * 3
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_a_table_of_the_newer_interface_is_named_only_if_nothing_else_writes(other: bool) -> None:
+    """The plan of such a command has no path, so only the order of the executions shows what it runs."""
+    create = "AtomicCreateTableAsSelect db.c"
+    log = Log()
+    log.started(0, "Range", description=BATCH)
+    log.started(1, create, 0)
+    log.started(2, FILES, 0)
+    if other:
+        log.started(3, FILES, 0)
+    log.lines.updated(AccumulatorUpdatesLine(2, [(7, 5)]))
+    written = log.ended(2)
+    assert written is not None
+    assert [node for number, node in written.nodes.items() if number != 2] == ([] if other else [create])
+
+
 def test_a_connector_that_creates_a_table_in_a_batch_has_one_record() -> None:
     log = Log()
     log.started(0, "Range", description=BATCH)

@@ -92,10 +92,15 @@ final class WriteCommand {
     }
   }
 
-  /** Returns whether this command creates the table into which the other one, that it runs, writes. */
-  boolean creates(WriteCommand write) {
-    if (created == null || !COMMAND.matcher(created).lookingAt()) {
-      return created != null && write.created == null;
+  /** Returns whether the plan of a command of the newer interface names the table that it creates, but not its path. */
+  boolean createsWithoutPath() {
+    return created != null && !COMMAND.matcher(created).lookingAt();
+  }
+
+  /** Returns whether the other command writes to the path of the table that this command creates. */
+  boolean createsPathOf(WriteCommand write) {
+    if (created == null || createsWithoutPath()) {
+      return false;
     }
     Matcher table = TABLE.matcher(created);
     return table.find() && write.text.contains("/" + table.group(1).toLowerCase(Locale.ROOT) + ",");

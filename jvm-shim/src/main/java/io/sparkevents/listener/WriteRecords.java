@@ -180,18 +180,26 @@ final class WriteRecords {
   }
 
   /**
-   * Returns the write's node, after the command that creates the table, inside which Spark runs the write. A batch may
-   * write to several tables at a time.
+   * Returns the write's node, after the command that creates the table, inside which Spark runs the write. Threads of a
+   * batch may write at a time, so either the path or the order of the executions must show the command.
    */
   private Map<Long, String> nodesInBatch(long id, Write write) {
     Map<Long, String> nodes = new LinkedHashMap<>();
+    int writing = 0;
     for (Map.Entry<Long, Write> entry : running.entrySet()) {
       Write outer = entry.getValue();
-      if (outer.batch == write.batch && !outer.commands.isEmpty() && outer.first().creates(write.first())) {
-        nodes.put(entry.getKey(), outer.first().created);
+      if (outer.batch == write.batch && !outer.commands.isEmpty()) {
+        writing++;
+        if (outer.first().createsPathOf(write.first())) {
+          nodes.put(entry.getKey(), outer.first().created);
+        }
       }
     }
-    if (nodes.size() > 1) {
+    Write before = running.get(id - 1);
+    boolean isOnly = writing == 1 && before != null && before.batch == write.batch && !before.commands.isEmpty();
+    if (isOnly && before.first().createsWithoutPath()) {
+      nodes.put(id - 1, before.first().created);
+    } else if (nodes.size() > 1) {
       nodes.clear();
     }
     nodes.put(id, write.first().text);
