@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.failures.exit_codes import killed_by
 from spark_events.records.types import Exclusion, ExecutorAdded, ExecutorRemoved, Unschedulable
+from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["ExecutorEvents", "loss_of"]
 
 _INTERVAL_MILLIS = 60_000
+#: Maximum number of removed executors to remember.
+_REMEMBERED = 4_096
 _WAS = ("was", "were")
 _CODE = re.compile(
     r"exit(?:ed)?[ _]?(?:with )?(?:code|status)?(?: from container \S+)?(?: is)?\s*(?::\s*)?(-?\d{1,3})\b"
@@ -75,6 +78,7 @@ class ExecutorEvents:
         # Keys of this minute's events; a repeated record produces no second event.
         self._reported: set[tuple[object, ...]] = set()
         self._more: Counter[str] = Counter()
+        self._removed: OrderedDict[str, None] = OrderedDict()
 
     def added(self, record: ExecutorAdded) -> Iterator[Draft]:
         """Report a new executor."""
@@ -88,7 +92,14 @@ class ExecutorEvents:
         yield from self._report(record.time, key, "ADDED", body, Severity.DEBUG, details)
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
-        """Report an executor that was lost or that the driver released."""
+        """Report an executor that was lost or that the driver released.
+
+        Spark reports a decommissioned executor twice: when it is decommissioned, and when its process has ended. It
+        never uses the id of an executor again.
+        """
+        if record.executor_id in self._removed:
+            return
+        put(self._removed, record.executor_id, None, _REMEMBERED)
         label, clause, code = loss_of(record.reason)
         is_lost = label != _RELEASED
         body = f"Executor {record.executor_id}{f' on {record.host}' if record.host else ''} was "

@@ -95,6 +95,7 @@ def failure_facts(event: Event) -> dict[str, object]:
         "Cause": cause if len(cause) > _CAUSE else None,
         "Code": _code(attributes),
         "Rerun": _rerun(attributes),
+        "Try": attributes.get("failure.recommendation"),
         "Batch": None if batch is None else f"{batch} was not committed",
         "Committed": cut(str(attributes.get("spark.streaming.query.committed_offsets", "")), _OFFSETS),
     }

@@ -15,7 +15,7 @@ from reporters.webhook.sending import KEY, NOW, Sending, alert, recovery
 from spark_events import Event, Severity
 from spark_events.reporters.alerts.alert_requests import AlertFormat
 from spark_events.reporters.alerts.alertmanager import ALERTMANAGER
-from spark_events.reporters.alerts.card import title_of
+from spark_events.reporters.alerts.card import failure_facts, title_of
 from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
@@ -111,6 +111,12 @@ def test_a_chat_says_what_to_do_next(useful: bool | None, said: str) -> None:
     assert (fields["*Batch*"], fields["*Application*"]) == ("41 was not committed", "shop (app-7)")
     buttons = [one["text"]["text"] for one in body["attachments"][0]["blocks"][1]["elements"]]
     assert buttons == ["Runbook", "History", "Spark UI"]
+
+
+def test_a_card_has_the_recommended_setting() -> None:
+    setting = "spark.executor.memory 4g → 6g"
+    assert failure_facts(failure(failure__recommendation=setting))["Try"] == setting
+    assert not failure_facts(failure())["Try"]
 
 
 def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it() -> None:

@@ -78,6 +78,13 @@ def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
     assert second.attributes.items() >= {**expected, "spark.executor.exit_code": 137}.items()
 
 
+def test_an_executor_is_lost_once() -> None:
+    """Spark removes a decommissioned executor again when its process has ended."""
+    again = removed(time=START + 1_255, reason="Command exited with code 0", tasks=0, stages=[])
+    _, events = translated([application_start(), added(), removed(reason="Executor decommission."), again])
+    assert [event.attributes.get("spark.executor.loss") for event in events] == [None, "DECOMMISSIONED"]
+
+
 def test_a_released_executor_is_not_a_warning() -> None:
     """If dynamic allocation releases an executor, the event is not a warning."""
     _, (event,) = translated([application_start(), removed(reason="Executor killed by driver.", tasks=0, stages=[])])
