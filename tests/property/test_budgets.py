@@ -1,4 +1,4 @@
-"""Tests in virtual time that the workers of a job together never exceed the job's limits."""
+"""Tests in virtual time that the tasks of a job together never exceed the job's limits."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def most_in_a_window(uses: list[tuple[float, float]], seconds: float) -> float:
 
 @dataclasses.dataclass
 class Job:
-    """Workers that lease from one ledger over a network with delays, and that may crash."""
+    """Tasks that lease from one ledger over a network with delays, and that may crash."""
 
     limits: JobLimits
-    workers: int
+    slots: int
     calls: float
     cost: tuple[float, float]
     error: tuple[float, float]
@@ -64,20 +64,20 @@ class Job:
         clock = asyncio.get_running_loop().time
         self.ledger = Ledger(self.limits, clock)
         names = itertools.count()
-        tasks = [asyncio.ensure_future(self._slot(names)) for _ in range(self.workers)]
+        slots = [asyncio.ensure_future(self._slot(names)) for _ in range(self.slots)]
         await asyncio.sleep(seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for slot in slots:
+            slot.cancel()
+        await asyncio.gather(*slots, return_exceptions=True)
 
     async def _slot(self, names: Any) -> None:
-        """Run one worker after another. Each worker runs until it crashes."""
+        """Run one task after another. Each task runs until it crashes."""
         while True:
             life = self.random.expovariate(self.crashes) if self.crashes else 1e9
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._worker(next(names)), life)
+                await asyncio.wait_for(self._task(next(names)), life)
 
-    async def _worker(self, name: int) -> None:
+    async def _task(self, name: int) -> None:
         clock = asyncio.get_running_loop().time
         usage: Callable[[Any], float] = float
         budget = Budget(self.limits.amount_per_minute or 1e18, cost=float, usage=usage)
@@ -123,7 +123,7 @@ class Job:
         finally:
             if actual > cost:
                 self.excess.append((clock(), actual - cost))
-                # A crashed worker cannot report the usage of its calls, so the ledger counts their estimates.
+                # A crashed task cannot report the usage of its calls, so the ledger counts their estimates.
                 self.unreported += 0 if reported else actual - cost
             self.in_flight -= 1
 
@@ -131,7 +131,7 @@ class Job:
 @settings(max_examples=12, derandomize=True, deadline=None)
 @given(
     per_second=st.none() | st.floats(0.5, 50),
-    workers=st.integers(1, 8),
+    slots=st.integers(1, 8),
     calls=st.floats(0.5, 10),
     least=st.floats(0.1, 1),
     error=st.sampled_from([(1.0, 1.0), (0.2, 1.0), (0.0, 0.1), (0.8, 1.2), (1.0, 2.0)]),
@@ -140,15 +140,11 @@ class Job:
     latency=st.floats(0.01, 10),
     seed=st.integers(0, 99),
 )
-@example(
-    per_second=None, workers=1, calls=2.0, least=1.0, error=(1.0, 2.0), delay=0.0, crashes=0.2, latency=4.0, seed=0
-)
-@example(
-    per_second=None, workers=1, calls=2.0, least=1.0, error=(1.0, 2.0), delay=0.0, crashes=0.2, latency=3.0, seed=0
-)
+@example(per_second=None, slots=1, calls=2.0, least=1.0, error=(1.0, 2.0), delay=0.0, crashes=0.2, latency=4.0, seed=0)
+@example(per_second=None, slots=1, calls=2.0, least=1.0, error=(1.0, 2.0), delay=0.0, crashes=0.2, latency=3.0, seed=0)
 def test_no_minute_exceeds_the_limits(
     per_second: float | None,
-    workers: int,
+    slots: int,
     calls: float,
     least: float,
     error: tuple[float, float],
@@ -160,7 +156,7 @@ def test_no_minute_exceeds_the_limits(
     """Only usage above the estimates can exceed the limit, even with crashes, delays and usage below the estimates."""
     limit = 6000.0
     costs = (least * 60, 60.0)
-    job = Job(JobLimits(per_second, limit), workers, calls, costs, error, delay, crashes, latency, seed)
+    job = Job(JobLimits(per_second, limit), slots, calls, costs, error, delay, crashes, latency, seed)
     run(job.run(180.0))
     assert most_in_a_window(job.uses, MINUTE) <= limit + most_in_a_window(job.excess, MINUTE + latency * 2) + 1e-6
     if per_second is not None:
@@ -182,7 +178,7 @@ def test_calls_in_flight_never_exceed_the_limit_and_use_it(crashes: float, delay
     job = Job(JobLimits(in_flight=10), 4, 100, (1, 1), (1, 1), delay, crashes, 0.5, 3)
     run(job.run(60.0))
     assert job.most_in_flight <= 10
-    # Ten calls in flight with a mean duration of 0.625 s are 16 calls per second. Calls made by crashed workers are
+    # Ten calls in flight with a mean duration of 0.625 s are 16 calls per second. Calls made by crashed tasks are
     # lost.
     assert job.done >= (0.8 if crashes else 0.9) * 16 * 60
 
@@ -305,14 +301,14 @@ def test_rate_and_number_are_the_same() -> None:
     assert Limits(rate_limit=Rate(5)).requests_per_second == Limits(rate_limit=5).requests_per_second == 5
 
 
-async def granted(limit: float, large: float, seconds: float, small_workers: int = 1) -> tuple[list[float], Job]:
-    """Return how long one worker's successive large calls wait while other workers make small calls at full load."""
-    job = Job(JobLimits(None, limit), small_workers, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
+async def granted(limit: float, large: float, seconds: float, small_slots: int = 1) -> tuple[list[float], Job]:
+    """Return how long one task's successive large calls wait while other tasks make small calls at full load."""
+    job = Job(JobLimits(None, limit), small_slots, 40.0, (300, 300), (1, 1), 0.0, 0.0, 0.5, 1)
     clock = asyncio.get_running_loop().time
     waits: list[float] = []
 
-    async def worker() -> None:
-        # Begin after the other workers have used the limit.
+    async def large_calls() -> None:
+        # Begin after the other tasks have used the limit.
         await asyncio.sleep(MINUTE)
         share = JobShare(job.limits, Budget(limit, cost=float), clock)
         running = asyncio.ensure_future(share.run(lambda ask: leased(job.ledger, "large", ask)))
@@ -328,7 +324,7 @@ async def granted(limit: float, large: float, seconds: float, small_workers: int
 
     others = asyncio.ensure_future(job.run(seconds))
     await asyncio.sleep(0)
-    one = asyncio.ensure_future(worker())
+    one = asyncio.ensure_future(large_calls())
     await others
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
@@ -337,9 +333,9 @@ async def granted(limit: float, large: float, seconds: float, small_workers: int
 
 @pytest.mark.parametrize(("part", "longest"), [(0.05, 10), (0.5, 65), (1.0, 130)])
 def test_a_large_call_does_not_starve(part: float, longest: float) -> None:
-    """A call starts as soon as the limit has capacity for it, however many small calls other workers make."""
+    """A call starts as soon as the limit has capacity for it, however many small calls other tasks make."""
     limit, seconds = 90_000.0, 330.0
-    (waits, job), _ = run(granted(limit, part * limit, seconds, small_workers=2))
+    (waits, job), _ = run(granted(limit, part * limit, seconds, small_slots=2))
     assert waits
     assert max(waits) <= longest
     assert most_in_a_window(job.uses, MINUTE) <= limit + 1e-6

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.no_cover
 
 PACKAGE = Path(spark_events.__file__).parent
 SHIM = ROOT / "jvm-shim" / "src" / "main" / "java" / "io" / "sparkevents"
-#: For each word: the files, or beginnings of their paths, whose names use the word with the glossary's meaning. An
-#: enrichment has its own words, so its names are checked for the words of Spark only.
+#: For each word: the files, or beginnings of their paths, whose names use the word with the glossary's meaning.
 MEANT = {
     "deadline": (
         "translate/deadlines/",
@@ -29,11 +28,13 @@ MEANT = {
         "translate/translation_config.py",
         "translate/translator.py",
     ),
-    "lease": (),
-    "limiter": (),
-    "round": (),
+    "lease": ("enrichment/",),
+    "limiter": ("enrichment/",),
+    "round": ("enrichment/",),
     "session": (
         # a SparkSession, or a client's session of the Thrift or the Spark Connect server
+        "enrichment/api/",
+        "enrichment/driver/",
         "errors.py",
         "listener/ProgressTracking.java",
         "listener/StatementRecords.java",
@@ -46,8 +47,9 @@ MEANT = {
         "translate/queries.py",
         "translate/statements.py",
     ),
-    "share": (),
+    "share": ("enrichment/",),
     "window": (
+        "enrichment/",
         # of time, in the setting spark.events.sidecar.restarts.window
         "config/Settings.java",
         "dispatch/pipeline_plan.py",
@@ -56,13 +58,12 @@ MEANT = {
     ),
     "worker": (
         # a process of Spark
+        "enrichment/driver/rate.py",
         "translate/recommendations.py",
         "translate/root_causes.py",
         "translate/user_code.py",
     ),
 }
-#: Words that an enrichment must not use for something of its own.
-OF_SPARK = {"deadline"}
 #: Terms of two words, of which the second alone would be wrong; and a class of Hive.
 TERMS = re.compile(r"driver_?session|SessionState", re.IGNORECASE)
 _COMMENT_OR_TEXT = re.compile(r"""/\*.*?\*/|//[^\n]*|^import [^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])+'""", re.S | re.M)
@@ -93,8 +94,6 @@ def misused(path: str, source: str) -> set[str]:
     """Return the names in a file that use a word of the glossary for something else."""
     names = [Path(path).stem, *(java_names(source) if path.endswith(".java") else python_names(source))]
     foreign = {word for word, files in MEANT.items() if not path.startswith(files)}
-    if path.startswith("enrichment/"):
-        foreign &= OF_SPARK
     return {name for name in names if words_of(name) & foreign}
 
 
@@ -123,7 +122,7 @@ def test_the_glossary_has_the_word(word: str) -> None:
         ("dispatch/a.py", "_REPORT_SHARE = 0.1\nshares = 2", {"_REPORT_SHARE", "shares"}),
         ("dispatch/a.py", "driver_session = DriverSession()\nround(1)", set()),
         ("sidecar/session_watch.py", "", {"session_watch"}),
-        ("enrichment/engine/a.py", "deadline = share = 1", {"deadline"}),
+        ("enrichment/engine/a.py", "deadline = share = worker = 1", {"deadline", "worker"}),
         ("translate/deadlines/a.py", "deadline = 1", set()),
         ("queue/A.java", "Deadline deadline = new Deadline(); // a worker", {"Deadline", "deadline"}),
         ("listener/A.java", 'class Session { String a = "session"; SessionState b; }', {"Session"}),

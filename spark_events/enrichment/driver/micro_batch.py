@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 #: Environment variable that the Connect server sets in the process that runs foreachBatch.
-_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+_CONNECT_URL = "SPARK_CONNECT_LOCAL_URL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def is_connect(df: DataFrame) -> bool:
 def is_streamed(df: Any) -> bool:
     """Return whether ``foreachBatch`` runs this code, as far as Spark reports it in this thread."""
     if is_connect(df):
-        return _CONNECT_WORKER in os.environ
+        return _CONNECT_URL in os.environ
     context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
     return context is not None and context.getLocalProperty(BATCH_ID) is not None
 
@@ -79,7 +79,7 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
         InvalidPlanError: when Spark does not report a query and batch that are required.
     """
     if is_connect(df):
-        streams = _CONNECT_WORKER in os.environ
+        streams = _CONNECT_URL in os.environ
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
                 "idempotency keys need the query and batch of this DataFrame, and Spark Connect does not report them: "

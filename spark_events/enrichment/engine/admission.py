@@ -10,7 +10,7 @@ from spark_events.enrichment.engine.failure import EndError
 from spark_events.enrichment.engine.limiter import Attempt, Limiter
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
-from spark_events.enrichment.engine.timeouts import Slot
+from spark_events.enrichment.engine.timeouts import Runner
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Admission"]
@@ -36,44 +36,44 @@ class Admission:
         """The cause for which attempts wait, as in :func:`.statistics.counted`; "" if they do not wait."""
         return next((limiter.cause for limiter in self.limiters if limiter.cause), "")
 
-    async def enter(self, slot: Slot, *, again: bool, overtakes: bool = False) -> float:
+    async def enter(self, runner: Runner, *, again: bool, overtakes: bool = False) -> float:
         """Wait until all limiters admit the attempt at the same time.
 
         Args:
-            slot: the worker.
+            runner: the runner.
             again: whether the attempt is a retry.
             overtakes: whether the attempt has priority over first attempts.
 
         Returns:
             The seconds of waiting before a first attempt that do not count against ``total_timeout``.
         """
-        attempt, held = Attempt(slot.call, overtakes), 0.0
+        attempt, held = Attempt(runner.call, overtakes), 0.0
         try:
-            while (index := self._next(slot)) is not None:
+            while (index := self._next(runner)) is not None:
                 limiter = self.limiters[index]
                 for later in self.limiters[index:]:
-                    if (permit := slot.permits.pop(later, None)) is not None:
+                    if (permit := runner.permits.pop(later, None)) is not None:
                         permit.give_back()
-                waited = await self._enter(slot, limiter, attempt, held, again=again)
+                waited = await self._enter(runner, limiter, attempt, held, again=again)
                 held += 0.0 if again or limiter.is_timed else waited
         except BaseException:
-            self.give_back(slot)
+            self.give_back(runner)
             raise
-        for permit in slot.permits.values():
+        for permit in runner.permits.values():
             permit.begin()
         return held
 
-    def _next(self, slot: Slot) -> int | None:
+    def _next(self, runner: Runner) -> int | None:
         """Return the index of the first limiter that has not admitted the attempt."""
         for index, limiter in enumerate(self.limiters):
-            permit = slot.permits.get(limiter)
+            permit = runner.permits.get(limiter)
             if limiter.limits if permit is None else not permit.is_valid:
                 return index
         return None
 
-    async def _enter(self, slot: Slot, limiter: Limiter, attempt: Attempt, held: float, *, again: bool) -> float:
+    async def _enter(self, runner: Runner, limiter: Limiter, attempt: Attempt, held: float, *, again: bool) -> float:
         """Wait for one limiter, and return the seconds."""
-        run, final = self._run, slot.started + self._run.total + held
+        run, final = self._run, runner.started + self._run.total + held
         if run.refusal is not None:
             raise run.refused()
         if limiter.until > final:
@@ -82,23 +82,23 @@ class Admission:
                 f"the destination asks to wait another {limiter.until - run.clock():.1f} s, "
                 f"longer than the remaining part of total_timeout ({run.total:g} s)",
             )
-        slot.expires = final if again or limiter.is_timed else math.inf
+        runner.expires = final if again or limiter.is_timed else math.inf
         before = run.clock()
-        slot.permits[limiter] = await limiter.enter(attempt)
+        runner.permits[limiter] = await limiter.enter(attempt)
         waited = run.clock() - before
-        slot.expires = math.inf
+        runner.expires = math.inf
         if run.stopping:
             # The limiter has admitted the call after the run ended; the call's row has already been returned as failed.
             raise asyncio.CancelledError
         self._window.is_idle |= waited > max(limiter.min_wait, self._tuning.min_wait_ratio * self._window.latency)
         return waited
 
-    def leave(self, slot: Slot, *, answered: bool = False) -> None:
+    def leave(self, runner: Runner, *, answered: bool = False) -> None:
         """Report a finished attempt to the limiters that admitted it."""
-        while slot.permits:
-            slot.permits.popitem()[1].end(answered=answered)
+        while runner.permits:
+            runner.permits.popitem()[1].end(answered=answered)
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, runner: Runner) -> None:
         """Return the permits of an attempt that will not start."""
-        while slot.permits:
-            slot.permits.popitem()[1].give_back()
+        while runner.permits:
+            runner.permits.popitem()[1].give_back()

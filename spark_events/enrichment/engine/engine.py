@@ -73,7 +73,7 @@ class Engine:
         self._hot = hot = HotKeys(plan.expected_in_flight, tuning.hot_keys)
         moment = process.clock() if began is None else began
         self._share = share
-        # Minimum number of waiting calls, so that workers stay busy while the next chunk is fetched and converted to
+        # Minimum number of waiting calls, so that runners stay busy while the next chunk is fetched and converted to
         # rows.
         self._low = max(plan.window.max, plan.buffer_rows // 4)
         inputs = RunInputs(plan, definition, rate, misfit, share, shared, moment, tuning)

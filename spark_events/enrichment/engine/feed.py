@@ -44,14 +44,14 @@ class LowMark:
 
 
 class Feed(abc.ABC):
-    """Source of calls for the workers of the pool; used by the loop's thread only.
+    """Source of calls for the runners of the pool; used by the loop's thread only.
 
     Args:
         on_take: called with ``waiting`` when it has decreased.
 
     Attributes:
         waiting: the number of calls that can start now.
-        held: the number of rows that wait for something other than a worker.
+        held: the number of rows that wait for something other than a runner.
         take: returns the next call, or None if there is none at the moment.
     """
 

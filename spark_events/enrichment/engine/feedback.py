@@ -12,7 +12,7 @@ from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
-from spark_events.enrichment.engine.timeouts import Slot
+from spark_events.enrichment.engine.timeouts import Runner
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["DestinationState", "Feedback"]
@@ -68,11 +68,11 @@ class Feedback:
         longest = max(self._run.tuning.feedback.answer_seconds, 2 * self.destination.window.latency)
         return self._run.clock() - self._answered <= longest
 
-    def measure(self, slot: Slot) -> None:
+    def measure(self, runner: Runner) -> None:
         """Report the latency of an attempt that the destination answered, but the pool has not measured."""
         window = self.destination.window
-        if slot.attempted >= window.since:
-            window.latencies.append(self._run.clock() - slot.attempted)
+        if runner.attempted >= window.since:
+            window.latencies.append(self._run.clock() - runner.attempted)
             if len(window.latencies) >= window.need and window.turn():
                 self._run.resized()
 
@@ -81,9 +81,9 @@ class Feedback:
         if self.destination.breaker is not None:
             self.destination.breaker.succeeded()
 
-    def failed(self, slot: Slot, failed: AttemptError) -> None:
+    def failed(self, runner: Runner, failed: AttemptError) -> None:
         """Report a failed attempt."""
-        run, to, call, verdict = self._run, self.destination, slot.call(), failed.verdict
+        run, to, call, verdict = self._run, self.destination, runner.call(), failed.verdict
         is_singled_out = call.is_singled_out and verdict.exceeds_rate
         asked = verdict.retry_after if self._honors else None
         self.note_answers()
@@ -94,14 +94,14 @@ class Feedback:
         if verdict.crowded or verdict.timeout:
             # If the destination has answered other rows of the call, an overload is not the reason.
             report = to.window.rejected if verdict.crowded else to.window.timed_out
-            if not call.is_served and report(slot.attempted):
+            if not call.is_served and report(runner.attempted):
                 run.resized()
         elif verdict.throttled and not is_singled_out and not to.quota.rejected():
-            to.allowed.rejected(slot.attempted, asked or 0.0, to.window.latency)
+            to.allowed.rejected(runner.attempted, asked or 0.0, to.window.latency)
         if verdict.outage and not call.is_served:
             if to.breaker is not None:
-                to.breaker.failed(failed.cause, to.gate, slot.attempted, is_silent=verdict.timeout)
+                to.breaker.failed(failed.cause, to.gate, runner.attempted, is_silent=verdict.timeout)
         elif verdict.answered or failed.is_partial:
             self.answered()
             if not verdict.throttled or failed.is_partial:
-                self.measure(slot)
+                self.measure(runner)

@@ -1,19 +1,19 @@
-"""Limits of a whole job, leased to its workers in small amounts.
+"""Limits of a whole job, leased to its tasks in small amounts.
 
-A worker requests leases for its waiting calls; the ledger leases as much as the limits allow. Calls per second and the
-budget per minute are amounts: a worker must use a lease within :data:`LEASE_SECONDS` after its request, and returns the
-unused part. Calls in flight (``places``) are not used up: a worker keeps its number until it reports a smaller number.
+A task requests leases for its waiting calls; the ledger leases as much as the limits allow. Calls per second and the
+budget per minute are amounts: a task must use a lease within :data:`LEASE_SECONDS` after its request, and returns the
+unused part. Calls in flight (``places``) are not used up: a task keeps its number until it reports a smaller number.
 
-    worker                                  ledger
+    task                                    ledger
     Ask(calls, amount, unused, debt) -----> counts unused amounts and debts, waits for credit
     starts calls  <------------------------ Lease(slot, calls, amount, places)
 
 The ledger stores the amounts of the last minute, plus the lifetime of a lease, by time slot. It never grants more than
-the limit minus their sum. A crashed worker returns nothing, so its lease counts as used. Usage above an estimate is a
-debt: the ledger adds the debt to the current slot, which delays the next leases of all workers. Usage below an estimate
+the limit minus their sum. A crashed task returns nothing, so its lease counts as used. Usage above an estimate is a
+debt: the ledger adds the debt to the current slot, which delays the next leases of all tasks. Usage below an estimate
 is returned to the slot of its lease.
 
-The longest-waiting worker has priority for the budget: the ledger reserves the estimate of its first call.
+The longest-waiting task has priority for the budget: the ledger reserves the estimate of its first call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spark_events.enrichment.engine.fair_shares import whole_shares
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
-#: Time from a lease request until the lease expires, in seconds. Not a tuning: the driver and the workers agree on it.
+#: Time from a lease request until the lease expires, in seconds. Not a tuning: the driver and the tasks agree on it.
 LEASE_SECONDS = 1.0
 
 
@@ -43,10 +43,10 @@ class LedgerTuning:
         min_calls: minimum number of calls in a window; for low rates, the window is therefore longer than a minute.
         burst_of_calls: maximum credit that an idle job accumulates, as seconds of the limit of calls.
         burst_of_amount: the same for the budget.
-        tick: polling interval for up to ten waiting workers, in seconds.
+        tick: polling interval for up to ten waiting tasks, in seconds.
         max_wait: maximum time until an answer, in seconds.
         rounding: fraction of a limit below which an amount counts as a rounding error.
-        silent: if a worker makes no request for this time, in seconds, the ledger frees its calls in flight.
+        silent: if a task makes no request for this time, in seconds, the ledger frees its calls in flight.
     """
 
     slot: float = 0.25
@@ -92,14 +92,14 @@ class JobLimits:
 
 
 class Ask(NamedTuple):
-    """Lease request of a worker, with the unused parts of earlier leases.
+    """Lease request of a task, with the unused parts of earlier leases.
 
     Attributes:
         calls: number of waiting calls that the limit of calls in flight permits.
         amount: sum of the estimates of these calls.
         first: estimate of the first of these calls; a smaller amount is useless.
-        held: number of calls that the worker has or may have in flight now.
-        wanted: number of calls in flight that the worker could use.
+        held: number of calls that the task has or may have in flight now.
+        wanted: number of calls in flight that the task could use.
         slot: time slot of the previous lease.
         unused_calls: number of calls in the previous lease that did not start.
         unused: unused amounts, by time slot.
@@ -118,7 +118,7 @@ class Ask(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Calls that a worker may start, all counted in one time slot.
+    """Calls that a task may start, all counted in one time slot.
 
     Attributes:
         slot: time slot in which the amounts count.
@@ -169,8 +169,8 @@ class _Period:
     ) -> float:
         """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
 
-        The waiting workers share the credit that has accrued since the last grants. A grant may exceed the credit; the
-        next grant then waits longer. ``reserved`` is an amount for another worker, whose grant this grant must not
+        The waiting tasks share the credit that has accrued since the last grants. A grant may exceed the credit; the
+        next grant then waits longer. ``reserved`` is an amount for another task, whose grant this grant must not
         delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire;
         otherwise throughput would be lost while a large call waits.
         """
@@ -245,9 +245,9 @@ class Ledger:
             self._amount = _Period(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now, tuning)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
-        #: For each worker that waits for the budget: start of the wait, and estimate of the first call.
+        #: For each task that waits for the budget: start of the wait, and estimate of the first call.
         self._waits: dict[Hashable, tuple[float, float]] = {}
-        #: For each worker: number of calls that it may have in flight, number that it could use, and time of its last
+        #: For each task: number of calls that it may have in flight, number that it could use, and time of its last
         #: request.
         self._held: dict[Hashable, int] = {}
         self._wanted: dict[Hashable, int] = {}
@@ -255,68 +255,68 @@ class Ledger:
 
     @property
     def waiting(self) -> int:
-        """Number of workers that wait for a lease."""
+        """Number of tasks that wait for a lease."""
         return len(self._asks)
 
-    def ask(self, worker: Hashable, ask: Ask) -> None:
-        """Register a worker's request; credit its unused amounts and charge its debt."""
+    def ask(self, task: Hashable, ask: Ask) -> None:
+        """Register a task's request; credit its unused amounts and charge its debt."""
         with self._lock:
             now = self._clock()
-            self._asks[worker], self._seen[worker] = ask, now
+            self._asks[task], self._seen[task] = ask, now
             if self._calls is not None:
                 self._calls.give_back(ask.slot, ask.unused_calls)
             if self._amount is not None:
                 for slot, amount in ask.unused:
                     self._amount.give_back(slot, amount)
                 self._amount.owe(ask.debt, now)
-                since, _ = self._waits.pop(worker, (now, 0.0))
+                since, _ = self._waits.pop(task, (now, 0.0))
                 if ask.calls:
-                    self._waits[worker] = since, ask.first
+                    self._waits[task] = since, ask.first
             if self._places is not None:
-                self._held[worker], self._wanted[worker] = ask.held, ask.wanted
+                self._held[task], self._wanted[task] = ask.held, ask.wanted
                 for other in [one for one in self._held if self._seen[one] < now - self.tuning.silent]:
                     self._forget(other)
 
-    def lease(self, worker: Hashable, *, at_once: bool) -> Lease | None:
-        """Return a lease for the worker's last request, or None.
+    def lease(self, task: Hashable, *, at_once: bool) -> Lease | None:
+        """Return a lease for the task's last request, or None.
 
         None means that the limits allow no lease yet. With ``at_once``, the result is never None.
         """
         with self._lock:
-            now, ask = self._clock(), self._asks[worker]
+            now, ask = self._clock(), self._asks[task]
             sharers = sum(one.calls > 0 for one in self._asks.values())
-            places = self._place(worker, ask)
-            calls, amount, lacking = self._amounts(worker, ask, sharers, now)
+            places = self._place(task, ask)
+            calls, amount, lacking = self._amounts(task, ask, sharers, now)
             if not calls and places <= ask.held and (ask.calls or ask.wanted > ask.held) and not at_once:
                 return None
-            del self._asks[worker]
+            del self._asks[task]
             if not lacking and self._places is not None and ask.wanted > places:
                 lacking = "max_in_flight_job"
             return Lease(int(now / self.tuning.slot), calls, amount, places, lacking)
 
-    def leave(self, worker: Hashable) -> None:
-        """Free the calls in flight of a disconnected worker; the amounts of its lease count as used."""
+    def leave(self, task: Hashable) -> None:
+        """Free the calls in flight of a disconnected task; the amounts of its lease count as used."""
         with self._lock:
-            self._asks.pop(worker, None)
-            self._forget(worker)
+            self._asks.pop(task, None)
+            self._forget(task)
 
-    def _forget(self, worker: Hashable) -> None:
+    def _forget(self, task: Hashable) -> None:
         for known in (self._held, self._wanted, self._seen, self._waits):
-            known.pop(worker, None)
+            known.pop(task, None)
 
-    def _amounts(self, worker: Hashable, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
+    def _amounts(self, task: Hashable, ask: Ask, sharers: int, now: float) -> tuple[int, float, str]:
         """Return the granted calls, their amount, and the limiting factor.
 
-        The ledger reserves budget for the first call of the longest-waiting worker. Otherwise small calls by other
-        workers would use up the budget, and a large call would never start.
+        The ledger reserves budget for the first call of the longest-waiting task. Otherwise small calls by other
+        tasks would use up the budget, and a large call would never start.
         """
         calls, amount = ask.calls, ask.amount
         if calls and self._amount is not None:
-            # A worker without recent requests has died or has lost its connection.
+            # A task without recent requests has died or has lost its connection.
             current = [one for one in self._waits if self._seen[one] >= now - LEASE_SECONDS]
-            longest = min(current or [worker], key=lambda one: self._waits[one][0])
+            longest = min(current or [task], key=lambda one: self._waits[one][0])
             since, first = self._waits[longest]
-            reserved = 0.0 if longest == worker else first
+            reserved = 0.0 if longest == task else first
             credit_since = max(since, now - self._amount.seconds(first))
             amount = self._amount.grant(
                 ask.amount, ask.first, sharers, now, reserved=reserved, credit_since=credit_since
@@ -328,47 +328,47 @@ class Ledger:
             if not calls and self._amount is not None:
                 self._amount.give_back(int(now / self.tuning.slot), amount)
         if calls:
-            self._waits.pop(worker, None)
+            self._waits.pop(task, None)
         lacking = "rate_limit" if calls < ask.calls else "budget" if amount < ask.amount else ""
         return calls, amount if calls else 0.0, lacking
 
-    def _place(self, worker: Hashable, ask: Ask) -> int:
-        """Return the number of calls that a worker may have in flight.
+    def _place(self, task: Hashable, ask: Ask) -> int:
+        """Return the number of calls that a task may have in flight.
 
-        The number is the fair share, and never exceeds the number that the other workers have reported as free.
+        The number is the fair share, and never exceeds the number that the other tasks have reported as free.
         """
         if self._places is None:
             return 0
-        fair = self._fair(worker)
+        fair = self._fair(task)
         if fair > ask.held:
-            free = self._places - sum(self._held.values()) + self._held[worker]
-            fair = self._held[worker] = max(ask.held, min(fair, free))
-        # If a worker's share has shrunk, other workers can use the difference after this worker reports its smaller
+            free = self._places - sum(self._held.values()) + self._held[task]
+            fair = self._held[task] = max(ask.held, min(fair, free))
+        # If a task's share has shrunk, other tasks can use the difference after this task reports its smaller
         # number.
         return fair
 
-    def _fair(self, worker: Hashable) -> int:
-        """Return the max-min fair share of a worker."""
+    def _fair(self, task: Hashable) -> int:
+        """Return the max-min fair share of a task."""
         assert self._places is not None
-        if worker not in self._wanted:
+        if task not in self._wanted:
             return 0
-        return min(self._wanted[worker], whole_shares(self._places, self._wanted, self._held)[worker])
+        return min(self._wanted[task], whole_shares(self._places, self._wanted, self._held)[task])
 
 
-async def leased(ledger: Ledger, worker: Hashable, ask: Ask) -> Lease:
+async def leased(ledger: Ledger, task: Hashable, ask: Ask) -> Lease:
     """Request a lease, and return it like :func:`granted`."""
-    ledger.ask(worker, ask)
-    return await granted(ledger, worker)
+    ledger.ask(task, ask)
+    return await granted(ledger, task)
 
 
-async def granted(ledger: Ledger, worker: Hashable) -> Lease:
-    """Return the lease for a worker's request; after a fraction of a second, the lease may be empty."""
+async def granted(ledger: Ledger, task: Hashable) -> Lease:
+    """Return the lease for a task's request; after a fraction of a second, the lease may be empty."""
     clock = asyncio.get_running_loop().time
     tuning = ledger.tuning
     latest = clock() + tuning.max_wait
     while True:
         # Poll, because credit accrues with time, and because channels with other event loops share the ledger.
-        lease = ledger.lease(worker, at_once=clock() >= latest)
+        lease = ledger.lease(task, at_once=clock() >= latest)
         if lease is not None:
             return lease
         await asyncio.sleep(min(tuning.max_wait, tuning.tick * max(1.0, ledger.waiting / 10)))

@@ -33,15 +33,15 @@ class Occupancy:
         """Begin with the first sample."""
         self._sampled = self._run.clock()
 
-    def sample(self, workers: int) -> None:
-        """Count the time since the last sample; ``workers`` is the number of active workers."""
+    def sample(self, active: int) -> None:
+        """Count the time since the last sample; ``active`` is the number of active runners."""
         now = self._run.clock()
         passed, self._sampled = now - self._sampled, now
         counts = self._run.counts
         counts.windows[self._window.whole] += passed
-        if workers > counts.flying and self._admission.cause:
+        if active > counts.flying and self._admission.cause:
             cause = self._admission.cause
-        elif workers < self._window.size:
+        elif active < self._window.size:
             cause = "buffer" if self.is_full else "upstream"
         elif self._window.is_instant:
             cause = "processor"

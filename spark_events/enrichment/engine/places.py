@@ -8,29 +8,29 @@ from collections import deque
 from collections.abc import Callable
 
 from spark_events.enrichment.engine.shared_window import SharedWindow
-from spark_events.enrichment.engine.timeouts import Slot
+from spark_events.enrichment.engine.timeouts import Runner
 from spark_events.enrichment.engine.window import Window
 
 __all__ = ["Places"]
 
 
 class Places:
-    """Workers of a pool that hold a place; used by the loop's thread only.
+    """Runners of a pool that hold a place; used by the loop's thread only.
 
-    A worker whose row waits because of ``Retry-After`` lends its place to another worker. Afterwards, it takes the next
+    A runner whose row waits because of ``Retry-After`` lends its place to another runner. Afterwards, it takes the next
     place that becomes free, before new rows.
 
     Args:
         window: the number of places.
-        most_lent: maximum number of lent places, which bounds the number of workers.
+        most_lent: maximum number of lent places, which bounds the number of runners.
 
     Attributes:
-        slots: all workers.
-        surplus: number of workers that must end after their row, because there are not enough places.
+        runners: all runners.
+        surplus: number of runners that must end after their row, because there are not enough places.
     """
 
     def __init__(self, window: Window | SharedWindow, most_lent: int) -> None:
-        self.slots: set[Slot] = set()
+        self.runners: set[Runner] = set()
         self.surplus = 0
         self._window = window
         self._most_lent = most_lent
@@ -39,21 +39,21 @@ class Places:
         self._on_free: Callable[[], None] = lambda: None
 
     def on_free(self, listener: Callable[[], None]) -> None:
-        """Call a function when a worker has lent its place."""
+        """Call a function when a runner has lent its place."""
         self._on_free = listener
 
     @property
     def taken(self) -> int:
-        """Number of workers that hold a place."""
-        return len(self.slots) - self._lent
+        """Number of runners that hold a place."""
+        return len(self.runners) - self._lent
 
     @property
     def free(self) -> int:
-        """Number of further workers that may start."""
+        """Number of further runners that may start."""
         return self._window.size - self.taken - len(self._returning)
 
     def update(self) -> None:
-        """Give free places to workers that have lent theirs, and count the surplus; after each change."""
+        """Give free places to runners that have lent theirs, and count the surplus; after each change."""
         while self._returning and self.taken < self._window.size:
             waiting = self._returning.popleft()
             if not waiting.done():
@@ -64,7 +64,7 @@ class Places:
     async def lend(self, seconds: float) -> None:
         """Wait for a number of seconds, and then for a place.
 
-        The worker keeps its place for the latency of a call. Otherwise, a call that the destination rejects at once
+        The runner keeps its place for the latency of a call. Otherwise, a call that the destination rejects at once
         would start the next one at once.
         """
         held = min(seconds, self._window.latency * random.uniform(0.5, 1.5))

@@ -1,7 +1,7 @@
-"""Fixed pool of workers that store results by index.
+"""Pool of runners, the asyncio tasks that make the calls and store the answers by index.
 
-A sliding window would stop at one slow call at its front. In this pool, a worker that has finished a row continues with
-the next row, whatever the state of earlier rows. Only the buffer limits how far workers run ahead.
+A sliding window would stop at one slow call at its front. In this pool, a runner that has finished a row continues with
+the next row, whatever the state of earlier rows. Only the buffer limits how far runners run ahead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_events.enrichment.engine.occupancy import Occupancy
 from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.shared_window import SharedWindow
-from spark_events.enrichment.engine.timeouts import PoolWorker, Slot, Sweeper
+from spark_events.enrichment.engine.timeouts import Runner, RunnerTask, Sweeper
 
 __all__ = ["Pool"]
 
@@ -27,13 +27,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Pool:
-    """Workers that make the calls of admitted batches and store the answers.
+    """Runners that make the calls of admitted batches and store the answers.
 
-    Used by the loop's thread only. Workers exist only while there is work. They end when the feed has no call, or when
-    the window has shrunk. New workers are created on demand, up to the size of the window.
+    Used by the loop's thread only. Runners exist only while there is work. They end when the feed has no call, or when
+    the window has shrunk. New runners are created on demand, up to the size of the window.
 
     Args:
-        run: the run that the workers belong to.
+        run: the run that the runners belong to.
         feed: provides the next call.
         attempts: handles calls whose first attempt fails or must wait.
         settlement: stores the answers, and selects the rows that need a call.
@@ -65,7 +65,7 @@ class Pool:
         self._more: asyncio.Handle | None = None
         shortest = min(run.timeout, run.total)
         self._sweeper = Sweeper(
-            self._places.slots,
+            self._places.runners,
             None if shortest == math.inf else shortest,
             self._abandon,
             self._beat,
@@ -88,7 +88,7 @@ class Pool:
             self._down(self._breaker.down)
 
     def admit(self, batch: RowBatch) -> None:
-        """Admit a batch and start workers for it."""
+        """Admit a batch and start runners for it."""
         if self.run.stopping:
             return
         indices = self._settlement.settle_early(batch)
@@ -113,8 +113,8 @@ class Pool:
         """Make no further calls: cancel the calls in flight, and fail all other rows immediately."""
         self.run.refusal = failure
         latest = self.run.clock() + self.run.tuning.timeouts.grace_seconds
-        for slot in list(self._places.slots):
-            slot.cancel("down", latest)
+        for runner in list(self._places.runners):
+            runner.cancel("down", latest)
 
     def _down(self, why: str) -> None:
         if self.run.refusal is None:
@@ -129,14 +129,14 @@ class Pool:
             self._breaker.remove(self._down)
         if self._linger is not None:
             self._linger.cancel()
-        slots = {slot.task: slot for slot in self._places.slots if slot.task is not None}
-        for task in slots:
+        runners = {runner.task: runner for runner in self._places.runners if runner.task is not None}
+        for task in runners:
             task.cancel()
-        if slots:
-            _, left = await asyncio.wait(slots, timeout=self.run.tuning.timeouts.grace_seconds)
+        if runners:
+            _, left = await asyncio.wait(runners, timeout=self.run.tuning.timeouts.grace_seconds)
             if left:
                 for task in left:
-                    self._attempts.abandon(slots[task])
+                    self._attempts.abandon(runners[task])
                 self.run.counts.abandoned += len(left)
                 _LOG.warning(
                     "%s: %d calls did not end after cancellation; the task ends without them", self.run.name, len(left)
@@ -157,7 +157,7 @@ class Pool:
             self.run.signals.on_defect(error)
 
     def _resized(self) -> None:
-        """Start or end workers after a change of the window, and begin its next round."""
+        """Start or end runners after a change of the window, and begin its next round."""
         if self.run.stopping:
             return
         self._attempts.feedback.note_answers()
@@ -174,7 +174,7 @@ class Pool:
             self._employ(self.feed.waiting + self.run.tuning.pool.block_rows)
 
     def _left(self) -> None:
-        """Replace a worker that has ended, if the window allows."""
+        """Replace a runner that has ended, if the window allows."""
         if self.run.stopping:
             return
         self._places.update()
@@ -184,26 +184,26 @@ class Pool:
         self._employ()
 
     def _employ(self, least: int = 0) -> None:
-        """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
+        """Start runners for the waiting calls, but at least ``least``; a runner without a call ends by itself."""
         loop = asyncio.get_running_loop()
         places = self._places
         wanted = min(places.free, max(least, self.feed.waiting))
-        # If calls return immediately, a few workers make all calls, so start the workers in groups.
+        # If calls return immediately, a few runners make all calls, so start the runners in groups.
         for _ in range(min(wanted, self.run.tuning.pool.block_rows)):
-            slot = Slot()
-            places.slots.add(slot)
-            # Use different start values: if all workers yielded at the same time, their housekeeping would delay all
+            runner = Runner()
+            places.runners.add(runner)
+            # Use different start values: if all runners yielded at the same time, their housekeeping would delay all
             # other calls.
-            turn = len(places.slots) % self.run.tuning.pool.turn_rows
-            slot.task = worker = PoolWorker(self._serve(slot, turn), loop=loop)
-            worker.slot = slot
-            worker.add_done_callback(self._ended)
+            turn = len(places.runners) % self.run.tuning.pool.turn_rows
+            runner.task = task = RunnerTask(self._serve(runner, turn), loop=loop)
+            task.runner = runner
+            task.add_done_callback(self._ended)
         if wanted > self.run.tuning.pool.block_rows:
             if self._more is None:
                 self._more = loop.call_soon(self._employ_more)
         elif places.free > 0:
             self._window.is_idle = True
-        if self.feed.held and not places.slots and self._linger is None:
+        if self.feed.held and not places.runners and self._linger is None:
             self._linger = loop.call_later(self.run.tuning.pool.linger_seconds, self._lingered)
 
     def _employ_more(self) -> None:
@@ -212,21 +212,21 @@ class Pool:
             # `waiting` omits the rest of an opened block.
             self._employ(self.feed.waiting + self.run.tuning.pool.block_rows)
 
-    def _ended(self, worker: asyncio.Task[None]) -> None:
-        """Replace a worker that user code cancelled before it began; such a worker could not free its slot."""
-        assert isinstance(worker, PoolWorker)
-        slot = worker.slot
-        slot.task = None  # breaks a reference cycle
-        if slot in self._places.slots:
-            self._places.slots.discard(slot)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Replace a runner that user code cancelled before it began; such a runner could not free its place."""
+        assert isinstance(task, RunnerTask)
+        runner = task.runner
+        runner.task = None  # breaks a reference cycle
+        if runner in self._places.runners:
+            self._places.runners.discard(runner)
             self._left()
 
     def _lingered(self) -> None:
         self._linger = None
-        if not self._places.slots:
+        if not self._places.runners:
             self.flush()
 
-    async def _serve(self, slot: Slot, turn: int) -> None:
+    async def _serve(self, runner: Runner, turn: int) -> None:
         # Hot path: names are local and small steps are inlined, because a function call is expensive here. `attempts`
         # handles calls whose first attempt fails.
         run, attempts, feed, places = self.run, self._attempts, self.feed, self._places
@@ -242,7 +242,7 @@ class Pool:
         destination = attempts.feedback.destination
         gate, allowed, quota = destination.gate, destination.allowed, destination.quota
         take, timed, first = feed.take, counts.durations.append, min(run.timeout, run.total)
-        latencies, permits, turn_rows = window.latencies, slot.permits, run.tuning.pool.turn_rows
+        latencies, permits, turn_rows = window.latencies, runner.permits, run.tuning.pool.turn_rows
         sample = run.tuning.buffer.sample_rows
         measured, now = False, clock()
         try:
@@ -252,39 +252,39 @@ class Pool:
                     window.is_idle = True
                     break
                 batch, index, call, row = taken
-                slot.batch, slot.index, slot.made = batch, index, call
+                runner.batch, runner.index, runner.made = batch, index, call
                 answer: Any = run.refusal
                 if answer is None and (limited or gate.limits or allowed.limits or quota.limits):
-                    answer = await attempts.begin(slot)
+                    answer = await attempts.begin(runner)
                     now = clock()
                 elif answer is None:
-                    slot.started = now
-                    slot.expires = now + first
+                    runner.started = now
+                    runner.expires = now + first
                 if answer is None:
-                    slot.attempted = now
+                    runner.attempted = now
                     counts.waited += now - batch.admitted
                     counts.begun += 1
                     counts.flying = flying = counts.flying + 1
                     if flying > counts.peak:
                         counts.peak = flying
                     try:
-                        answer = await (fn(row) if fn is not None else invoke(call or slot.call(row)))
+                        answer = await (fn(row) if fn is not None else invoke(call or runner.call(row)))
                         if permits:
                             for permit in permits.values():
                                 permit.spend(answer)
-                        if slot.cancelled and slot.why is None:
-                            await attempts.heed(slot)
-                        if accept is not None and slot.why is None:
-                            answer = accept(slot.call(), answer, slot.started)
+                        if runner.cancelled and runner.why is None:
+                            await attempts.heed(runner)
+                        if accept is not None and runner.why is None:
+                            answer = accept(runner.call(), answer, runner.started)
                     except BaseException as error:
-                        answer = await attempts.after(slot, slot.call(), error)
+                        answer = await attempts.after(runner, runner.call(), error)
                         now = clock()
                     else:
-                        if slot.why is not None:
-                            answer = await attempts.after(slot, slot.call(), None)
+                        if runner.why is not None:
+                            answer = await attempts.after(runner, runner.call(), None)
                             now = clock()
                         else:
-                            slot.expires = math.inf
+                            runner.expires = math.inf
                             attempted, now = now, clock()
                             counts.flying -= 1
                             timed(now - attempted)
@@ -293,11 +293,11 @@ class Pool:
                                 if len(latencies) >= window.need and window.turn():
                                     self._resized()
                             if permits or (breaker is not None and breaker.failures):
-                                attempts.answered(slot)
+                                attempts.answered(runner)
                 if answer is ABANDONED:
                     return
                 if not plain or answer.__class__ is RowFailure:
-                    self._settle(slot.call(), answer)
+                    self._settle(runner.call(), answer)
                 elif measured and index % sample and batch.left > 1:
                     # This is RowBatch.settle, inlined for the case without notifications.
                     batch.answers[index] = answer
@@ -317,9 +317,9 @@ class Pool:
             # End the run; otherwise the row would never receive an answer.
             self.run.signals.on_defect(error)
         finally:
-            if not slot.abandoned:
-                self._attempts.admission.leave(slot)
-                self._places.slots.discard(slot)
+            if not runner.abandoned:
+                self._attempts.admission.leave(runner)
+                self._places.runners.discard(runner)
                 self._left()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
@@ -332,28 +332,28 @@ class Pool:
             self._settlement.settle(call.batch, call.index, answer)
         self.feed.ended(call, failure, abandoned=abandoned)
 
-    def _abandon(self, slot: Slot) -> None:
+    def _abandon(self, runner: Runner) -> None:
         """Settle and replace a call that did not end after its cancellation.
 
-        Otherwise the call would occupy its slot forever.
+        Otherwise the call would occupy its place forever.
         """
-        call = slot.call()
-        slot.abandoned = True
-        self._places.slots.discard(slot)
+        call = runner.call()
+        runner.abandoned = True
+        self._places.runners.discard(runner)
         counts = self.run.counts
         counts.abandoned += 1
-        counts.timeouts += slot.why == "timeout"
+        counts.timeouts += runner.why == "timeout"
         counts.unreachable += 1
-        counts.end(self.run.clock() - slot.attempted)
-        self._attempts.abandon(slot)
-        if slot.task is not None:
-            self._uncancellable.add(slot.task)
-            slot.task.add_done_callback(self._uncancellable.discard)
-        elapsed = self.run.clock() - slot.started
+        counts.end(self.run.clock() - runner.attempted)
+        self._attempts.abandon(runner)
+        if runner.task is not None:
+            self._uncancellable.add(runner.task)
+            runner.task.add_done_callback(self._uncancellable.discard)
+        elapsed = self.run.clock() - runner.started
         stubborn = f"{self.run.name} does not end after cancellation: it must not swallow CancelledError"
         if counts.abandoned == 1:
             _LOG.error("%s", stubborn)
-        if slot.why == "timeout":
+        if runner.why == "timeout":
             message = f"no answer in time, and {stubborn}"
             failure = RowFailure("timeout", "TimeoutError", message, attempts=call.attempt, elapsed=elapsed)
         else:

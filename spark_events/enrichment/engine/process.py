@@ -108,7 +108,7 @@ class Process:
         self._warned: set[str] = set()
 
     def warn_once(self, text: str) -> None:
-        """Log a warning in the worker's log, once per process.
+        """Log a warning in the log of this process, once.
 
         The driver also logs the warning if it receives the task's report.
         """

@@ -137,7 +137,7 @@ class SharedWindow:
         ``in_flight`` is infinite if the job's limits delay calls: leases, and thus the calls in flight, change often.
         """
         if not self._uses_share and in_flight <= self.size:
-            # Workers that wait, for example for `Retry-After`, make no calls, so only the calls in flight count.
+            # Runners that wait, for example for `Retry-After`, make no calls, so only the calls in flight count.
             self.begin(now)
         if now - self._reported >= self._tuning.reports.max_interval:
             is_delayed = self.is_idle and in_flight == math.inf

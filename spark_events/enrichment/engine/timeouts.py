@@ -1,7 +1,7 @@
 """One timer for the timeouts of all calls; an ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot that contains the time at which its current step expires. A call only sets this number; the
-sweeper scans all slots at the earliest of these times.
+A runner has the time at which its current step expires. A call only sets this number; the sweeper scans all runners at
+the earliest of these times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.limiter import Limiter, Permit
 
-__all__ = ["PoolWorker", "Slot", "Sweeper", "TimeoutTuning"]
+__all__ = ["Runner", "RunnerTask", "Sweeper", "TimeoutTuning"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class TimeoutTuning:
     max_skipped: int = 3
 
 
-class Slot:
-    """State of one worker of the pool.
+class Runner:
+    """State of one asyncio task of the pool, which makes one call after another.
 
     Attributes:
-        task: the worker's task.
+        task: the runner's task.
         batch: the batch of the current row; None before the first row.
         index: the index of the current row in its batch.
         made: the current call; None for a call for one row whose object does not exist yet.
@@ -93,7 +93,7 @@ class Slot:
             self.task.cancel()
 
     def revive(self) -> None:
-        """Reset the slot after a cancelled step has ended, so that the worker can continue."""
+        """Reset the state after a cancelled step has ended, so that the runner can continue."""
         self.why = None
         self.expires = math.inf
         self.cancelled = False
@@ -107,14 +107,14 @@ class Slot:
                 task.uncancel()
 
 
-class PoolWorker(asyncio.Task[None]):
-    """A worker's task, which records cancellations in its slot, because user code may cancel any task."""
+class RunnerTask(asyncio.Task[None]):
+    """A runner's task, which records its cancellations, because user code may cancel any task."""
 
-    slot: Slot
+    runner: Runner
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the task as usual, and record the cancellation in the slot."""
-        self.slot.cancelled = True
+        """Cancel the task as usual, and record the cancellation."""
+        self.runner.cancelled = True
         return super().cancel(msg)
 
 
@@ -125,9 +125,9 @@ class Sweeper:
     iteration of the loop is slow, the timer therefore cancels calls up to eight iterations late.
 
     Args:
-        slots: the slots of all active workers.
+        runners: all active runners.
         shortest: the shortest timeout in use, in seconds; None: no call has a timeout.
-        abandon: called with a slot whose call did not end within the grace period.
+        abandon: called with a runner whose call did not end within the grace period.
         beat: called at each scan, as the heartbeat of the loop.
         clock: monotonic time in seconds.
         tuning: times of the scans.
@@ -135,14 +135,14 @@ class Sweeper:
 
     def __init__(
         self,
-        slots: Iterable[Slot],
+        runners: Iterable[Runner],
         shortest: float | None,
-        abandon: Callable[[Slot], None],
+        abandon: Callable[[Runner], None],
         beat: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         tuning: TimeoutTuning | None = None,
     ) -> None:
-        self._slots = slots
+        self._runners = runners
         self._tuning = tuning or TimeoutTuning()
         self._rest = min(self._tuning.max_interval, shortest or math.inf)
         self._abandon = abandon
@@ -176,12 +176,12 @@ class Sweeper:
             return
         self._skipped = 0
         earliest = now + self._rest
-        for slot in list(self._slots):
-            if slot.expires > now:
-                earliest = min(earliest, slot.expires)
-            elif slot.why is None:
-                slot.cancel("timeout", now + tuning.grace_seconds)
+        for runner in list(self._runners):
+            if runner.expires > now:
+                earliest = min(earliest, runner.expires)
+            elif runner.why is None:
+                runner.cancel("timeout", now + tuning.grace_seconds)
             else:
-                slot.expires = math.inf
-                self._abandon(slot)
+                runner.expires = math.inf
+                self._abandon(runner)
         self._set(max(tuning.min_interval, earliest - now))

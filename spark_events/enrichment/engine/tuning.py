@@ -28,9 +28,9 @@ class PoolTuning:
     """Constants of :class:`.Pool`.
 
     Attributes:
-        turn_rows: number of rows after which a worker yields to the loop. Calls that return immediately would never
+        turn_rows: number of rows after which a runner yields to the loop. Calls that return immediately would never
             yield.
-        block_rows: number of rows that are counted, and of workers that start, together.
+        block_rows: number of rows that are counted, and of runners that start, together.
         linger_seconds: time that a partial group waits for more rows if no other call is running.
     """
 

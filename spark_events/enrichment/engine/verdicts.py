@@ -40,7 +40,7 @@ _THROTTLED_IF_ASKED = {403, 502, 504}
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
 #: Upper bound of Retry-After, in seconds. A longer value is probably a mistake, and would delay all later batches of
-#: the worker.
+#: the worker process.
 LONGEST_PAUSE = 86_400.0
 #: The destination answered, and another attempt is useless.
 _REJECTED = Verdict(retryable=False, answered=True)

@@ -122,8 +122,8 @@ class Watch:
             return
         self._named.add(found)
         text = (
-            f"{found} blocks the event loop most of the time, so the calls of this worker run one after another: use "
-            "an async client there, or asyncio.to_thread, or run more concurrent tasks (repartition)"
+            f"{found} blocks the event loop most of the time, so the calls of this worker process run one "
+            "after another: use an async client there, or asyncio.to_thread, or run more concurrent tasks (repartition)"
         )
         _LOG.warning("%s", text)
         for warn in list(self._listeners.values()):
@@ -163,7 +163,7 @@ class Watch:
         if where not in self._logged:
             self._logged.add(where)
             _LOG.warning(
-                "%s blocks the event loop (%.1f s so far), so all other calls of this worker are stalled: "
+                "%s blocks the event loop (%.1f s so far), so all other calls of this worker process are stalled: "
                 "use an async library there, or asyncio.to_thread",
                 where,
                 held,

@@ -148,7 +148,7 @@ def test_a_call_above_the_share_of_its_task_delays_the_next_calls() -> None:
     assert all(later - earlier > 2 * 60 for earlier, later in itertools.pairwise(begun))
 
 
-def test_silent_workers_lose_their_places() -> None:
+def test_silent_tasks_lose_their_places() -> None:
     now = 0.0
     ledger = Ledger(JobLimits(in_flight=1), lambda: now)
     ledger.ask("a", Ask(1, held=0, wanted=1))

@@ -130,7 +130,7 @@ def test_an_exit_in_a_retry_policy_fails_the_row(
 ) -> None:
     """SystemExit in a retry policy fails the row.
 
-    Regression: SystemExit ended the worker, and the row had no timeout.
+    Regression: SystemExit ended the runner, and the row had no timeout.
     """
 
     async def one(row: int) -> int:
@@ -243,8 +243,8 @@ def test_the_client_s_own_timeout_counts_as_a_timeout() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
-def test_a_timeout_leaves_no_cancellation_in_the_worker() -> None:
-    """After a timeout, no cancellation is pending in the worker's task, so asyncio.timeout works in the next call."""
+def test_a_timeout_leaves_no_cancellation_in_the_runner() -> None:
+    """After a timeout, no cancellation is pending in the runner's task, so asyncio.timeout works in the next call."""
 
     async def fn(row: int) -> int:
         if row == 0:
@@ -275,7 +275,7 @@ def test_an_answer_after_the_cancellation_is_a_timeout() -> None:
 
 
 def test_a_call_that_ignores_its_cancellation_does_not_block_the_pool(caplog: pytest.LogCaptureFixture) -> None:
-    """If a call ignores its cancellation, its row fails without a retry. A new worker replaces the blocked worker."""
+    """If a call ignores its cancellation, its row fails without a retry. A new runner replaces the blocked runner."""
     release: list[asyncio.Event] = []
 
     async def stubborn(row: int) -> int:
@@ -516,8 +516,8 @@ def test_a_call_that_cancels_itself_fails_only_its_row(step: str) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
-def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
-    """After a call, no cancellation is pending in the worker's task, so a task group works in the next call."""
+def test_a_call_leaves_no_cancellation_in_the_runner() -> None:
+    """After a call, no cancellation is pending in the runner's task, so a task group works in the next call."""
 
     async def fn(row: int) -> int:
         task = asyncio.current_task()
@@ -535,7 +535,7 @@ def test_a_call_leaves_no_cancellation_in_the_worker() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
 def test_a_call_may_handle_its_own_timeouts() -> None:
-    """A function may use its own timeouts, which cancel the worker's task and revoke the cancellation."""
+    """A function may use its own timeouts, which cancel the runner's task and revoke the cancellation."""
 
     async def fn(row: int) -> int:
         try:

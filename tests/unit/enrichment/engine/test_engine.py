@@ -116,21 +116,21 @@ def test_exactly_max_in_flight_calls_are_in_flight() -> None:
     assert run.numbers["peak_in_flight"] == 7
 
 
-def test_calls_that_return_immediately_need_few_workers() -> None:
-    """Workers start in groups, so a few workers make all calls if no call waits."""
-    workers: set[asyncio.Task[Any] | None] = set()
+def test_calls_that_return_immediately_need_few_runners() -> None:
+    """Runners start in groups, so a few runners make all calls if no call waits."""
+    runners: set[asyncio.Task[Any] | None] = set()
 
     async def fn(row: int) -> int:
-        workers.add(asyncio.current_task())
+        runners.add(asyncio.current_task())
         return row
 
-    # The set keeps the tasks alive, so each worker is counted.
+    # The set keeps the tasks alive, so each runner is counted.
     assert Run(fn, max_in_flight=1_000).of(chunks_of(range(1_000), 1_000)) == list(range(1_000))
-    assert len(workers) <= 64
+    assert len(runners) <= 64
 
 
 @pytest.mark.parametrize("sizes", [(600,), (1, 1_000, 500), (1, 500, 300)])
-def test_all_workers_start_if_calls_wait(sizes: tuple[int, ...]) -> None:
+def test_all_runners_start_if_calls_wait(sizes: tuple[int, ...]) -> None:
     """All calls that may be in flight begin before the first call ends."""
     begun = 0
     complete = asyncio.Event()
@@ -201,7 +201,7 @@ def test_the_next_chunk_is_fetched_at_the_exact_threshold() -> None:
         return row if row == 0 else await fn(row)
 
     def source() -> Iterator[Chunk]:
-        # The chunk contains a quarter of the buffer, plus the rows that the workers take together.
+        # The chunk contains a quarter of the buffer, plus the rows that the runners take together.
         yield from chunks_of(range(40 + 32), 72)
         fetched.set()
         yield from chunks_of(range(72, 80))

@@ -309,11 +309,11 @@ def test_a_trial_that_takes_far_too_long_ends_early(made: Make) -> None:
 
 
 def test_a_process_that_pauses_does_not_delay_the_next_round(made: Make) -> None:
-    """Workers that wait, for example for ``Retry-After``, may be more than the share, but make no calls."""
+    """Runners that wait, for example for ``Retry-After``, may be more than the share, but make no calls."""
     job = made(2, Auto(initial=40))
     job.beat()
     paused, working = job.windows
-    paused.on_change(lambda: paused.begin(math.inf))  # 20 workers wait
+    paused.on_change(lambda: paused.begin(math.inf))  # 20 runners wait
     job.wait(1)
     job.do(working.timed_out, job.now)
     assert job.sizes == [10, 10]

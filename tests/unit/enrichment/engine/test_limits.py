@@ -74,7 +74,7 @@ def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
 
 
 def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries use the rate. Waiting workers receive slots in order, even if many workers wait."""
+    """Retries use the rate. Waiting runners receive slots in order, even if many runners wait."""
     times: list[float] = []
 
     async def fn(row: int, ctx: Any) -> int:

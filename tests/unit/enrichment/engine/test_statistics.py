@@ -133,7 +133,7 @@ def test_statistics_can_be_read_during_the_run() -> None:
 
 
 def test_no_call_waits_for_sorting_durations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durations of a thousand workers are sorted into buckets in small parts, so no call waits for the sorting."""
+    """Durations of a thousand runners are sorted into buckets in small parts, so no call waits for the sorting."""
     sizes = []
 
     def sorted_into(durations: Any) -> Any:
