@@ -70,8 +70,8 @@ def names_reached(fn: Any) -> set[str]:
         seen.add(id(code))
         used = names_in(one)
         names |= used
-        places = [getattr(inner, "__globals__", {}), _cells(inner), _methods(one)]
-        named = [place[name] for place in places for name in used | set(code.co_freevars) if name in place]
+        scopes = [getattr(inner, "__globals__", {}), _cells(inner), _methods(one)]
+        named = [scope[name] for scope in scopes for name in used | set(code.co_freevars) if name in scope]
         left += [one for one in named if inspect.isfunction(one) or inspect.ismethod(one)]
     return names
 

@@ -28,7 +28,8 @@ from spark_events.enrichment import Budget, Limits
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.progress import Progress
 from spark_events.enrichment.driver.reports import enrichment_event
-from spark_events.enrichment.engine.statistics import EngineCounts, buckets, counted
+from spark_events.enrichment.engine.durations import buckets
+from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.engine.statistics import progress as counters
 from spark_events.enrichment.worker.channel_client import TaskAttempt
 from spark_events.enrichment.worker.report import PartitionReport

@@ -245,13 +245,13 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
         )
     # A stream parses the same text in every micro-batch. These settings change the result.
     session = df.sparkSession
-    place = (output, *(session.conf.get(key, None) for key in _PARSER_SETTINGS))
-    if place in _schemas:
-        return _schemas[place]
+    key = (output, *(session.conf.get(name, None) for name in _PARSER_SETTINGS))
+    if key in _schemas:
+        return _schemas[key]
     try:
         # Create an empty DataFrame, which runs Spark's own parser. This public API is the same for classic and Connect
         # sessions of Spark 3.5 and 4.
-        schema = _schemas[place] = session.createDataFrame([], output).schema
+        schema = _schemas[key] = session.createDataFrame([], output).schema
         while len(_schemas) > _MOST_SCHEMAS:
             del _schemas[next(iter(_schemas))]
         return schema

@@ -47,21 +47,21 @@ class Admission:
         Returns:
             The seconds of waiting before a first attempt that do not count against ``total_timeout``.
         """
-        attempt, held = Attempt(runner.call, overtakes), 0.0
+        attempt, untimed = Attempt(runner.call, overtakes), 0.0
         try:
             while (index := self._next(runner)) is not None:
                 limiter = self.limiters[index]
                 for later in self.limiters[index:]:
                     if (permit := runner.permits.pop(later, None)) is not None:
                         permit.give_back()
-                waited = await self._enter(runner, limiter, attempt, held, again=again)
-                held += 0.0 if again or limiter.is_timed else waited
+                waited = await self._enter(runner, limiter, attempt, untimed, again=again)
+                untimed += 0.0 if again or limiter.is_timed else waited
         except BaseException:
             self.give_back(runner)
             raise
         for permit in runner.permits.values():
             permit.begin()
-        return held
+        return untimed
 
     def _next(self, runner: Runner) -> int | None:
         """Return the index of the first limiter that has not admitted the attempt."""
@@ -71,9 +71,9 @@ class Admission:
                 return index
         return None
 
-    async def _enter(self, runner: Runner, limiter: Limiter, attempt: Attempt, held: float, *, again: bool) -> float:
+    async def _enter(self, runner: Runner, limiter: Limiter, attempt: Attempt, untimed: float, *, again: bool) -> float:
         """Wait for one limiter, and return the seconds."""
-        run, final = self._run, runner.started + self._run.total + held
+        run, final = self._run, runner.started + self._run.total + untimed
         if run.refusal is not None:
             raise run.refused()
         if limiter.until > final:

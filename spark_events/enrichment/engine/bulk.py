@@ -61,7 +61,7 @@ class Groups(Feed):
         """Update the numbers of calls that can start now and of rows that wait for a full call."""
         full, rest = divmod(len(self._rows), self._size)
         last = self._flushed > full * self._size
-        self.waiting, self.held = full + last, 0 if last else rest
+        self.waiting, self.held_back = full + last, 0 if last else rest
 
 
 def checked(convert: Callable[[Any], Any] | None, misfit: Misfit | None) -> Callable[[Any], Any]:

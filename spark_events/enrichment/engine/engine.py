@@ -69,7 +69,7 @@ class Engine:
         self._process = process = process or current_process()
         self._plan = plan
         tuning = tuning or EngineTuning()
-        self._counts = counts = EngineCounts(tuning.counts)
+        self._counts = counts = EngineCounts(tuning.durations)
         self._hot = hot = HotKeys(plan.expected_in_flight, tuning.hot_keys)
         moment = process.clock() if began is None else began
         self._share = share
@@ -80,7 +80,7 @@ class Engine:
         self._life = RunLife(inputs, process, counts, hot, self._low)
         flying = plan.expected_in_flight * (plan.batch_size or 1)
         self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._life.notify, tuning.buffer)
-        self._held = Ordered(self._buffer) if plan.ordered else Unordered(self._buffer, tuning.order)
+        self._order = Ordered(self._buffer) if plan.ordered else Unordered(self._buffer, tuning.order)
         self._given_up = False
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[Answered]:
@@ -122,10 +122,10 @@ class Engine:
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
-        copies = [(batch, batch.answers.copy()) for batch in tuple(self._held.batches)]
+        copies = [(batch, batch.answers.copy()) for batch in tuple(self._order.batches)]
         # Exclude chunks that have been returned in the meantime, because their consumer may have changed the answers.
-        held = set(self._held.batches)
-        return [(batch.chunk, answers) for batch, answers in copies if batch in held]
+        left = set(self._order.batches)
+        return [(batch.chunk, answers) for batch, answers in copies if batch in left]
 
     @property
     def room(self) -> int:
@@ -141,7 +141,7 @@ class Engine:
     @property
     def unreturned(self) -> int:
         """Number of rows that have an answer or a failure but are not returned yet; may be read from any thread."""
-        return sum(len(batch.open) - batch.left for batch in tuple(self._held.batches))
+        return sum(len(batch.open) - batch.left for batch in tuple(self._order.batches))
 
     def progress(self) -> dict[str, Any]:
         """Return the counters that show the progress of the run; may be called from any thread."""
@@ -158,15 +158,15 @@ class Engine:
 
     def _answers(self, pool: Pool, chunks: Iterator[Chunk]) -> Iterator[Answered]:
         """Pull chunks, wait, and yield answered rows; runs in the caller's thread."""
-        held, buffer, width, low = self._held, self._buffer, self._plan.window.max, self._low
+        order, buffer, width, low = self._order, self._buffer, self._plan.window.max, self._low
         more = True
-        while more or held.batches:
+        while more or order.batches:
             room = more and buffer.has_room
             # Rows that the loop has not admitted yet count as waiting too.
             waiting = pool.feed.waiting + self._counts.rows - pool.admitted
             if room and waiting < width:
                 more = self._pull(pool, chunks)
-            elif (answered := held.pop()) is not None:
+            elif (answered := order.pop()) is not None:
                 yield answered
             elif room and waiting <= low:
                 more = self._pull(pool, chunks)
@@ -184,7 +184,7 @@ class Engine:
             return False
         pool.occupancy.is_full = False
         batch = RowBatch(chunk, self._process.clock(), self._buffer)
-        self._held.batches.append(batch)
+        self._order.batches.append(batch)
         self._counts.rows += len(batch.rows)
         self._buffer.take_in(len(batch.rows), chunk.size)
         self._life.on_loop(functools.partial(pool.admit, batch))
@@ -197,9 +197,9 @@ class Engine:
 
         The failure replaces each missing answer.
         """
-        held = self._held.batches
-        while held:
-            batch = held.popleft()
+        left = self._order.batches
+        while left:
+            batch = left.popleft()
             # Copy the answers, because the blocking call may end meanwhile.
             there = [batch.answers[row] for row in batch.open]
             self._counts.failed(failure, there.count(PENDING))

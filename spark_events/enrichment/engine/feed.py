@@ -51,7 +51,7 @@ class Feed(abc.ABC):
 
     Attributes:
         waiting: the number of calls that can start now.
-        held: the number of rows that wait for something other than a runner.
+        held_back: the number of rows that wait for something other than a runner.
         take: returns the next call, or None if there is none at the moment.
     """
 
@@ -59,7 +59,7 @@ class Feed(abc.ABC):
 
     def __init__(self, on_take: Callable[[int], None]) -> None:
         self._on_take = on_take
-        self.waiting = self.held = 0
+        self.waiting = self.held_back = 0
 
     @abc.abstractmethod
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:

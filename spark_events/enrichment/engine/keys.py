@@ -59,7 +59,7 @@ class KeyedQueues(Feed):
                 if lane is None:
                     lane = self._lanes[key] = deque()
                 lane.append((batch, index))
-                self.held += 1
+                self.held_back += 1
 
     def take(self) -> Taken | None:
         """Return the next call, or None if all keys are busy."""
@@ -78,7 +78,7 @@ class KeyedQueues(Feed):
             # An abandoned call may still be running, and the key's later rows must not overtake it.
             self._broken.add(key)
             skipped = self._lanes.pop(key) or deque()
-            self.held -= len(skipped)
+            self.held_back -= len(skipped)
             for batch, index in skipped:
                 self._settle(batch, index, _skipped())
             return
@@ -86,7 +86,7 @@ class KeyedQueues(Feed):
         if not lane:
             del self._lanes[key]
             return
-        self.held -= 1
+        self.held_back -= 1
         # Put the key first in the queue, because the key with the most rows determines when the batch is complete.
         self._ready.appendleft(Call(*lane.popleft()))
         self.waiting += 1

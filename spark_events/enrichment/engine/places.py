@@ -67,17 +67,17 @@ class Places:
         The runner keeps its place for the latency of a call. Otherwise, a call that the destination rejects at once
         would start the next one at once.
         """
-        held = min(seconds, self._window.latency * random.uniform(0.5, 1.5))
-        await asyncio.sleep(held)
-        if held == seconds or self._lent >= self._most_lent:
-            await asyncio.sleep(seconds - held)
+        kept = min(seconds, self._window.latency * random.uniform(0.5, 1.5))
+        await asyncio.sleep(kept)
+        if kept == seconds or self._lent >= self._most_lent:
+            await asyncio.sleep(seconds - kept)
             return
         self._lent += 1
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.update()
         self._on_free()
         try:
-            await asyncio.sleep(seconds - held)
+            await asyncio.sleep(seconds - kept)
             self._returning.append(waiting)
             self.update()
             await waiting

@@ -203,7 +203,7 @@ class Pool:
                 self._more = loop.call_soon(self._employ_more)
         elif places.free > 0:
             self._window.is_idle = True
-        if self.feed.held and not places.runners and self._linger is None:
+        if self.feed.held_back and not places.runners and self._linger is None:
             self._linger = loop.call_later(self.run.tuning.pool.linger_seconds, self._lingered)
 
     def _employ_more(self) -> None:
@@ -241,7 +241,7 @@ class Pool:
         limited = run.inputs.rate is not None or run.inputs.share is not None
         destination = attempts.feedback.destination
         gate, allowed, quota = destination.gate, destination.allowed, destination.quota
-        take, timed, first = feed.take, counts.durations.append, min(run.timeout, run.total)
+        take, timed, first = feed.take, counts.durations.latest.append, min(run.timeout, run.total)
         latencies, permits, turn_rows = window.latencies, runner.permits, run.tuning.pool.turn_rows
         sample = run.tuning.buffer.sample_rows
         measured, now = False, clock()
@@ -310,7 +310,7 @@ class Pool:
                 turn += 1
                 if turn == turn_rows:
                     turn = 0
-                    counts.fold()
+                    counts.durations.fold()
                     await asyncio.sleep(0)
                     now = clock()
         except Exception as error:

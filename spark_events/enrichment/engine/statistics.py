@@ -1,64 +1,15 @@
-"""Counters of an engine, as plain data that can be merged over tasks and batches.
-
-Latencies are counted in sixteen linear buckets per power of two, as in HdrHistogram, so a quantile is
-accurate to 3.2 %. The number of a bucket is the first 16 bits of the duration as a double: the exponent and four bits
-of the mantissa. C code assigns thousands of durations to buckets at once. Computing a logarithm for each duration would
-cost more than all other work of the engine.
-"""
+"""Counters of an engine, as plain data that can be merged over tasks and batches."""
 
 from __future__ import annotations
 
-import dataclasses
-import struct
-import sys
-import threading
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from spark_events.enrichment.engine.durations import AttemptDurations, DurationTuning, middle, quantile
 from spark_events.enrichment.engine.failure import RowFailure
 
-__all__ = ["EngineCounts", "buckets", "counted", "merged", "middle", "progress", "quantile", "summary"]
-
-
-_FIRST = 3 if sys.byteorder == "little" else 0
-_SHORTS = 4
-_REST_BITS = 48
-
-
-def buckets(durations: Sequence[float]) -> list[int]:
-    """Return the bucket number of each duration; a longer duration never has a lower number."""
-    shorts = memoryview(array("d", durations)).cast("B").cast("H")
-    return shorts[_FIRST::_SHORTS].tolist()
-
-
-def middle(number: int) -> float:
-    """Return the midpoint of a bucket in seconds."""
-    bits = (number << _REST_BITS) | (1 << (_REST_BITS - 1))
-    return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
-
-
-def quantile(weights: Mapping[int, float], share: float) -> int:
-    """Return the smallest key whose weight, with that of all smaller keys, reaches a share; 0 without keys."""
-    left = share * sum(weights.values())
-    for key in sorted(weights):
-        left -= weights[key]
-        if left <= 0:
-            return key
-    return 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CountsTuning:
-    """Constants of :class:`EngineCounts`.
-
-    Attributes:
-        max_durations: number of durations that are assigned to buckets together, which takes a fraction of a
-            millisecond, during which every call waits.
-    """
-
-    max_durations: int = 1024
+__all__ = ["EngineCounts", "counted", "merged", "progress", "summary"]
 
 
 class EngineCounts:
@@ -76,7 +27,7 @@ class EngineCounts:
         coalesced: rows that received the answer of another row's call.
         cached: rows that received an answer from the cache.
         known: rows whose answer an earlier run has stored.
-        durations: seconds of the latest attempts, not yet in buckets.
+        durations: the durations of the attempts.
         begun: started attempts; never decreases, so any thread may read it.
         flying: attempts in flight.
         peak: the maximum of ``flying``.
@@ -95,14 +46,11 @@ class EngineCounts:
         usage: total usage of answered attempts, in units of the budget.
     """
 
-    def __init__(self, tuning: CountsTuning | None = None) -> None:
-        self._tuning = tuning or CountsTuning()
+    def __init__(self, tuning: DurationTuning | None = None) -> None:
         self.rows = self.retries = 0
         self.timeouts = self.throttled = self.gate_closed = 0
         self.coalesced = self.cached = self.known = 0
-        self.durations: list[float] = []
-        self._latency: Counter[int] = Counter()
-        self._folding = threading.Lock()
+        self.durations = AttemptDurations(tuning or DurationTuning())
         self.begun = self.flying = self.peak = 0
         self.waited = 0.0
         self.swallowed = self.abandoned = 0
@@ -124,19 +72,7 @@ class EngineCounts:
     def end(self, seconds: float) -> None:
         """Count a finished attempt."""
         self.flying -= 1
-        self.durations.append(seconds)
-
-    def fold(self) -> None:
-        """Move the durations to their buckets if there are many; called periodically."""
-        if len(self.durations) >= self._tuning.max_durations:
-            with self._folding:
-                self._latency.update(buckets(self.durations))
-                self.durations.clear()
-
-    def latency(self) -> dict[int, int]:
-        """Return the number of attempts per latency bucket; may be called from any thread."""
-        with self._folding:
-            return dict(self._latency + Counter(buckets(tuple(self.durations))))
+        self.durations.latest.append(seconds)
 
     def failed(self, failure: RowFailure, rows: int = 1) -> None:
         """Count rows that ended without an answer."""
@@ -186,7 +122,7 @@ def counted(counts: EngineCounts, hot: Sequence[tuple[Hashable, int]]) -> dict[s
         "attempts": attempts,
         "slot_wait": counts.waited,
         "peak_in_flight": counts.peak,
-        "latency": counts.latency(),
+        "latency": counts.durations.by_bucket(),
         "hot_keys": {repr(key): rows for key, rows in hot},
     }
 
@@ -219,7 +155,7 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
     """Return counts, and durations in milliseconds, for messages and events."""
     latency, windows = numbers["latency"], numbers["windows"]
-    p50, p99 = (1000 * middle(quantile(latency, share)) if latency else 0.0 for share in (0.5, 0.99))
+    p50, p99 = (1000 * middle(quantile(latency, fraction)) if latency else 0.0 for fraction in (0.5, 0.99))
     return {
         **{name: numbers[name] for name in _SUMS if name not in ("slot_wait", "usage")},
         "failures": sum(numbers["failures"].values()),

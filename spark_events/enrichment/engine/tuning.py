@@ -12,11 +12,11 @@ from spark_events.enrichment.engine.back_off import BackOffTuning
 from spark_events.enrichment.engine.breaker import BreakerTuning
 from spark_events.enrichment.engine.buffer import BufferTuning
 from spark_events.enrichment.engine.client_limits import ClientLimitTuning
+from spark_events.enrichment.engine.durations import DurationTuning
 from spark_events.enrichment.engine.keys import HotKeyTuning
 from spark_events.enrichment.engine.order import OrderTuning
 from spark_events.enrichment.engine.rate_search import AllowedRateTuning
 from spark_events.enrichment.engine.remaining_calls import QuotaTuning
-from spark_events.enrichment.engine.statistics import CountsTuning
 from spark_events.enrichment.engine.timeouts import TimeoutTuning
 from spark_events.enrichment.engine.window_search import WindowTuning
 
@@ -78,6 +78,6 @@ class EngineTuning:
     buffer: BufferTuning = dataclasses.field(default_factory=BufferTuning)
     order: OrderTuning = dataclasses.field(default_factory=OrderTuning)
     hot_keys: HotKeyTuning = dataclasses.field(default_factory=HotKeyTuning)
-    counts: CountsTuning = dataclasses.field(default_factory=CountsTuning)
+    durations: DurationTuning = dataclasses.field(default_factory=DurationTuning)
     client_limits: ClientLimitTuning = dataclasses.field(default_factory=ClientLimitTuning)
     pool: PoolTuning = dataclasses.field(default_factory=PoolTuning)

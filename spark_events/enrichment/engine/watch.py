@@ -152,19 +152,19 @@ class Watch:
             self._looks = 0
             return
         self._looks += 1
-        held = time.monotonic() - self._since
-        if self._looks >= self._tuning.min_looks and held > self._tuning.blocked_seconds:
+        seconds = time.monotonic() - self._since
+        if self._looks >= self._tuning.min_looks and seconds > self._tuning.blocked_seconds:
             self._named.add(location(holder.mine.f_code, holder.mine.f_lineno))
-            self._report(holder.describe(), held)
+            self._report(holder.describe(), seconds)
 
-    def _report(self, where: str, held: float) -> None:
+    def _report(self, where: str, seconds: float) -> None:
         for report in list(self._listeners):
-            report(where, held)
+            report(where, seconds)
         if where not in self._logged:
             self._logged.add(where)
             _LOG.warning(
                 "%s blocks the event loop (%.1f s so far), so all other calls of this worker process are stalled: "
                 "use an async library there, or asyncio.to_thread",
                 where,
-                held,
+                seconds,
             )

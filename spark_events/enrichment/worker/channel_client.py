@@ -207,7 +207,7 @@ class _Listener:
     ) -> None:
         self.is_over = False
         self._address = address
-        self._place = f"{address.host}:{address.port}"
+        self._host_and_port = f"{address.host}:{address.port}"
         self._attempt = attempt
         self._on_stop = on_stop
         self._share = share
@@ -224,8 +224,8 @@ class _Listener:
             connecting = asyncio.open_connection(self._address.host, self._address.port)
             reader, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
-            _LOG.debug("driver channel %s: cannot connect: %s", self._place, error)
-            why = f"cannot connect to {self._place}: {str(error) or 'timeout'}"
+            _LOG.debug("driver channel %s: cannot connect: %s", self._host_and_port, error)
+            why = f"cannot connect to {self._host_and_port}: {str(error) or 'timeout'}"
         else:
             why = await self._attend(reader, writer)
             if why and self._is_needed:
@@ -269,8 +269,8 @@ class _Listener:
         except (OSError, asyncio.IncompleteReadError) as error:
             # The driver has exited, or a firewall has closed the connection. Spark itself detects a driver that has
             # exited.
-            _LOG.debug("driver channel %s: connection lost: %s", self._place, error)
-            return f"lost the connection to {self._place}: {error}"
+            _LOG.debug("driver channel %s: connection lost: %s", self._host_and_port, error)
+            return f"lost the connection to {self._host_and_port}: {error}"
         finally:
             for task in sending:
                 task.cancel()

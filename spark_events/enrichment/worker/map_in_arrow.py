@@ -55,7 +55,7 @@ class Mapper:
         current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
-        attempt, scope = _place()
+        attempt, scope = _attempt_and_scope()
         if not self.task.settles:
             # A lazy enrichment is defined once, but computed in every micro-batch or action. A destination that was
             # down may be up again, so each stage counts as a new batch.
@@ -82,7 +82,7 @@ def _plan(pickled: bytes) -> Plan:
     return found
 
 
-def _place() -> tuple[TaskAttempt, str]:
+def _attempt_and_scope() -> tuple[TaskAttempt, str]:
     """Return this task attempt and the scope (query and batch) from Spark's task context.
 
     Each computation of a DataFrame has its own stage.

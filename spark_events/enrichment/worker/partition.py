@@ -201,19 +201,19 @@ class Partition:
         chunk, rows = (answered.chunk, answered.rows) if isinstance(answered, Part) else (answered, None)
         tag: BatchSlice = chunk.tag
         batch = tag.batch if rows is None else tag.batch.take(pa.array(rows, pa.int64()))
-        places = range(batch.num_rows) if rows is None else rows
+        indices = range(batch.num_rows) if rows is None else rows
         parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
         try:
             for start, arrays, failures in parts:
                 if recording is not None:
-                    recording.add(chunk, arrays, failures, places[start : start + len(arrays[0])])
-                failed = {tag.start + places[start + row]: failure for row, failure in failures.items()}
+                    recording.add(chunk, arrays, failures, indices[start : start + len(arrays[0])])
+                failed = {tag.start + indices[start + row]: failure for row, failure in failures.items()}
                 yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures, failed)
         finally:
             # If the task ends between two batches, record the answers of the batches that were not returned.
             if recording is not None:
                 for start, arrays, failures in parts:
-                    recording.add(chunk, arrays, failures, places[start : start + len(arrays[0])])
+                    recording.add(chunk, arrays, failures, indices[start : start + len(arrays[0])])
 
     def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
         """Convert the answers of incomplete chunks, so that the recording can store them."""
@@ -237,8 +237,8 @@ class Partition:
         """
         if failed and not self._task.settles and self._plan.on_failure == "fail":
             row, failure = min(failed.items())
-            place = position_of(self._number, row)
-            raise EnrichmentError(f"no answer for {place}: {described(failure)}{hints(self._plan, [failure])}")
+            position = position_of(self._number, row)
+            raise EnrichmentError(f"no answer for {position}: {described(failure)}{hints(self._plan, [failure])}")
         self._report.add(batch.num_rows, failed)
         # Keep the nullability of the batch's own columns: since Spark 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
@@ -257,10 +257,10 @@ class Partition:
         report = self._report
         report.statistics = self._engine.statistics()
         report.warnings = () if self._recording is None else self._recording.warnings
-        place = batch.schema.names.index(COLUMN)
+        column = batch.schema.names.index(COLUMN)
         reports = pa.array([None] * (batch.num_rows - 1) + [report.to_bytes()], pa.binary())
         columns = list(batch.columns)
-        columns[place] = _hidden(columns[place].field("failure"), reports)
+        columns[column] = _hidden(columns[column].field("failure"), reports)
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

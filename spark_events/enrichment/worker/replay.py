@@ -128,7 +128,7 @@ class Recording:
         return answers
 
     def add(
-        self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], places: Sequence[int]
+        self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], indices: Sequence[int]
     ) -> None:
         """Add the answers of a chunk's rows that are returned to Spark, except answers that are already stored.
 
@@ -136,13 +136,13 @@ class Recording:
             chunk: the chunk of the rows.
             arrays: the columns of their answers.
             failures: the failed rows, by index into ``arrays``.
-            places: the indices of these rows in the chunk.
+            indices: the indices of these rows in the chunk.
         """
         with self._lock:
             done = {*(chunk.known or ()), *chunk.tag.stored}
-            rows = [row for row, place in enumerate(places) if place not in done and row not in failures]
+            rows = [row for row, index in enumerate(indices) if index not in done and row not in failures]
             taken = [array.take(pa.array(rows, pa.int64())) for array in arrays]
-            self._add(chunk, [places[row] for row in rows], taken)
+            self._add(chunk, [indices[row] for row in rows], taken)
             if self._pending_rows >= _FLUSH_ROWS:
                 self._write_pending()
 

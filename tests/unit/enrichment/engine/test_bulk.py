@@ -40,9 +40,9 @@ def test_rows_added_after_a_flush_join_the_flushed_rows() -> None:
     groups.add(batch_of(range(2)), range(2))
     groups.flush()
     groups.add(batch_of(range(2, 3)), range(1))
-    assert (groups.waiting, groups.held) == (1, 0)
+    assert (groups.waiting, groups.held_back) == (1, 0)
     assert taken(groups) == [0, 1, 2]
-    assert (groups.waiting, groups.held) == (0, 0)
+    assert (groups.waiting, groups.held_back) == (0, 0)
 
 
 @settings(max_examples=500)
@@ -56,7 +56,7 @@ def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
     for step in steps:
         if step == "flush":
             groups.flush()
-            assert groups.held == 0
+            assert groups.held_back == 0
         elif step == "take":
             waiting = groups.waiting
             call = taken(groups)
@@ -74,7 +74,7 @@ def test_exactly_the_waiting_rows_can_be_taken(steps: list[str | int]) -> None:
     assert [row for call in calls for row in call] == list(range(added))
     assert all(len(call) <= SIZE for call in calls)
     assert len(notified) == len(calls)
-    assert (groups.waiting, groups.held) == (0, 0)
+    assert (groups.waiting, groups.held_back) == (0, 0)
 
 
 def failed_rows(answers: list[Any]) -> list[int]:

@@ -266,7 +266,7 @@ def test_unfinished_skips_a_chunk_that_is_yielded_meanwhile() -> None:
             return iter(seen)
 
     engine = Run(same).engine
-    engine._held.batches = held = Held()
+    engine._order.batches = held = Held()
     answers = engine.run(chunks_of(range(6), 2))
     next(answers)
     eventually(lambda: [part for _, part in engine.unfinished()] == [[2, 3], [4, 5]])
