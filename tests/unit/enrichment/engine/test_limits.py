@@ -1,4 +1,4 @@
-"""Tests of the rate limit, of Retry-After, and of unavailable destinations."""
+"""Tests of the rate, of Retry-After, and of unavailable destinations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run, chunks_of, definition, end, new_process
+from enrich_engine import Run, chunks_of, definition
 from lateness import Witness
 from virtual_engine import VirtualRun, virtual_now
 
-from spark_events.enrichment.engine import assembly, process
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.engine.process import current_process
-from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
@@ -38,157 +37,13 @@ def too_many(retry_after: str) -> StatusError:
     return StatusError(429, **{"Retry-After": retry_after})
 
 
-def assert_not_early(times: list[float], start: float, interval: float) -> None:
-    """Assert that no attempt precedes its time slot, counted from the start.
-
-    The slot does not depend on the previous attempt, which a busy machine may have delayed.
-    """
-    for index, moment in enumerate(times):
-        # The tolerance covers rounding errors in sums of floats.
-        assert moment >= start + index * interval - 1e-6
-
-
-@pytest.fixture
-def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the times at which attempts began, as recorded by the rate limit.
-
-    A call reads the clock later than the rate limit; on a busy machine, much later.
-    """
-    moments: list[float] = []
-
-    class CapturedLimit(RateLimit):
-        async def wait(self) -> None:
-            await super().wait()
-            moments.append(self._began[-1])
-
-    monkeypatch.setattr(assembly, "RateLimit", CapturedLimit)
-    return moments
-
-
-def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
-    """Assert that no second has more attempts than the rate, and that no call precedes its slot."""
-    assert len(passed) == len(times)
-    assert all(moment <= called for moment, called in zip(passed, times, strict=True))
-    for first, last in zip(passed, passed[rate:], strict=False):
-        assert last - first >= 1 - 1e-6
-
-
-def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
-    """Retries use the rate. Waiting workers receive slots in order, even if many workers wait."""
-    times: list[float] = []
-
-    async def fn(row: int, ctx: Any) -> int:
-        times.append(time.monotonic())
-        if ctx.attempt == 1 and row % 3 == 0:
-            raise ConnectionError
-        return row
-
-    run = Run(fn, rate=40, max_in_flight=50, retry=Retry(initial=0, jitter=0), circuit_breaker=None)
-    assert run.of(range(75)) == list(range(75))
-    assert len(times) == 100
-    assert_spread(passed, times, 40)
-    assert times[-1] - times[0] > 2.3
-    assert witness.took(times[0], times[-1]) < 5
-
-
-def test_delayed_attempts_cause_no_burst(passed: list[float]) -> None:
-    """If the loop stalls for more than a second, the delayed attempts do not start in a burst."""
-    times: list[float] = []
-
-    async def fn(row: int) -> int:
-        times.append(time.monotonic())
-        if row == 5:
-            time.sleep(1.2)  # noqa: ASYNC251
-        return row
-
-    Run(fn, rate=20, max_in_flight=60, circuit_breaker=None).of(range(60))
-    assert_spread(passed, times, 20)
-
-
-def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
-    """Tasks of one process with the same rate share one limit. A different rate has a separate limit."""
-    times: list[float] = []
-
-    async def fn(row: int) -> int:
-        times.append(time.monotonic())
-        return row
-
-    made = definition()
-    starts: list[float] = []
-    for row in range(11):
-        starts.append(time.monotonic())
-        assert Run(fn, made=made, rate=10).of([row]) == [row]
-    for first, start in enumerate(starts):
-        assert_not_early(times[first:], start, 0.1)
-    began = time.monotonic()
-    Run(fn, made=made, rate=1).of([0])
-    assert time.monotonic() - began >= 1
-    assert witness.took(began) < 5
-
-
-@pytest.mark.parametrize("processes", [1, 2, 9])
-def test_consecutive_tasks_are_spaced_in_any_processes(processes: int) -> None:
-    """Consecutive tasks keep the interval of the rate, in one process or in several processes without shared state."""
-    workers = [process.Process() for _ in range(processes)]
-    times: list[float] = []
-
-    async def fn(row: int) -> int:
-        times.append(time.monotonic())
-        return row
-
-    made = definition()
-    with new_process():
-        for task in range(9):
-            process.exchange(workers[task % processes])
-            before = len(times)
-            start = time.monotonic()
-            assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
-            # The slots begin at the task's start, which is later than the last attempt of the previous task.
-            assert_not_early(times[before:], start + 0.05, 0.05)
-        process.exchange(None)
-    for worker in workers:
-        end(worker)
-
-
-def test_the_start_of_a_task_counts_as_waiting_for_the_rate(witness: Witness) -> None:
-    """The time before the first call, for example for opening the resource, counts as waiting for the rate."""
-
-    async def fn(row: int) -> int:
-        return row
-
-    began = time.monotonic()
-    Run(fn, rate=0.1, began=began - 10).of([1])
-    assert witness.took(began) < 5
-
-
-def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> None:
-    """A task waits neither for the rows nor for a requested delay of an earlier task that stopped early."""
-    times: list[float] = []
-
-    async def fn(row: int) -> int:
-        times.append(time.monotonic())
-        return row
-
-    made = definition()
-    began = time.monotonic()
-    first = Run(fn, made=made, rate=5, max_in_flight=1000)
-    answers = first.begin(chunks_of(range(1000), 1))
-    next(answers)
-    answers.close()
-    ended = time.monotonic()
-    assert Run(fn, made=made, rate=5, max_in_flight=5).of(range(3)) == [0, 1, 2]
-    assert witness.took(ended, times[-3]) < 1
-    assert_not_early(times, began, 0.2)
-    assert_not_early(times[-3:], ended, 0.2)
-
-
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
     """The total timeout excludes the wait for the rate limit, because the user requested the rate."""
 
     async def fn(row: int) -> int:
         return row
 
-    assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
+    assert VirtualRun(fn, job=JobLimits(20), max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
 
 
 def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:
