@@ -41,6 +41,10 @@ async def ask(row: Any, ctx: Any) -> dict[str, Any]:
         return {"name": found["name"], "tokens": found["tokens"]}
 
 
+async def get(row: Any, ctx: Any) -> dict[str, Any]:
+    return {"key": (await ctx.resource.get(row.id))["key"]}
+
+
 def answered(calls: list[Called]) -> list[Called]:
     return [call for call in calls if call.outcome == "200"]
 
@@ -115,9 +119,6 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
     service.script(delay=0.1)
     rows = spark.range(0, 10, 1, 1).union(spark.range(10, 110, 1, 1))
 
-    async def get(row: Any, ctx: Any) -> dict[str, Any]:
-        return {"key": (await ctx.resource.get(row.id))["key"]}
-
     began = time.monotonic()
     out = enrich_batch(
         rows,
@@ -141,9 +142,6 @@ def test_a_lazy_enrichment_leases_from_the_driver(
     service.script(delay=0.2)
     rows = spark.range(0, 40, 1, 1).union(spark.range(40, 41, 1, 1))
 
-    async def get(row: Any, ctx: Any) -> dict[str, Any]:
-        return {"key": (await ctx.resource.get(row.id))["key"]}
-
     limits = Limits(max_in_flight_job=8, max_in_flight=50)
     out = enrich(rows, get, output="key string", resource=opener(service.port), limits=limits)
     for computed in range(1, 3):
@@ -164,12 +162,9 @@ def test_tasks_that_cannot_reach_the_driver_are_logged_once(
         return opened_channel("127.0.0.1", "127.0.0.2", ledger, progress, state)
 
     monkeypatch.setattr(batch, "batch_channel", unreachable)
-    limits = Limits(max_in_flight_job=4)
+    limits, resource = Limits(max_in_flight_job=4), opener(service.port)
     for rows in (20, 30):
-        out = enrich_batch(
-            spark.range(0, rows, 1, 2), ask, output="name string, tokens long", resource=session_at(service.url),
-            limits=limits,
-        )  # fmt: skip
+        out = enrich_batch(spark.range(0, rows, 1, 2), get, output="key string", resource=resource, limits=limits)
         assert out.count() == rows
     assert max(call.in_flight for call in service.calls()) <= 4
     (message,) = caplog.messages
