@@ -77,7 +77,6 @@ class Run:
     Args:
         fn: the user's function.
         made: result of :func:`definition`; default: a new definition.
-        rate, began: see Engine.
         plan: arguments of the plan.
     """
 
@@ -86,11 +85,9 @@ class Run:
         fn: Callable[..., Any],
         *,
         made: Definition | None = None,
-        rate: float | None = None,
-        began: float | None = None,
         **plan: Any,
     ) -> None:
-        self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
+        self.engine = Engine(Plan(fn, **plan), made or definition())
 
     def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk | Part, list[Any]], None, None]:
         """Return an iterator over the answers. A test may close the iterator early."""

@@ -147,7 +147,6 @@ class VirtualRun:
     Args:
         fn: the user's function.
         made: result of :func:`definition`; default: a new definition.
-        rate: attempts per second; None: no limit.
         job: limits that a ledger in this process leases to the run, as for a task without leases; None: no limits.
         process: the worker process, to share its state between runs; default: a new process.
         tuning: constants of the algorithms.
@@ -164,7 +163,6 @@ class VirtualRun:
         fn: Callable[..., Any],
         *,
         made: Definition | None = None,
-        rate: float | None = None,
         job: JobLimits | None = None,
         process: Process | None = None,
         tuning: EngineTuning | None = None,
@@ -172,7 +170,6 @@ class VirtualRun:
     ) -> None:
         self._plan = Plan(fn, **plan)
         self._made = made or definition()
-        self._rate = rate
         self._job = job
         self._process = process
         self._tuning = tuning
@@ -201,7 +198,7 @@ class VirtualRun:
             share = JobShare(self._job, self._plan.budget, process.clock)
             lease = functools.partial(leased, Ledger(self._job, process.clock), 0)
             sharing = asyncio.ensure_future(share.run(lease))
-        engine = Engine(self._plan, self._made, self._rate, share=share, tuning=self._tuning, process=process)
+        engine = Engine(self._plan, self._made, share=share, tuning=self._tuning, process=process)
         given = chunks_of(chunks) if isinstance(chunks, Sequence) else chunks
 
         def consume() -> None:

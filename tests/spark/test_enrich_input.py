@@ -176,7 +176,7 @@ def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, 
         enrich(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(InvalidPlanError, match=r"OnFailure\.max_ratio applies to a whole batch"):
         enrich(df, fine, output="x long", on_failure=OnFailure("null", max_ratio=0.1))
-    for options in ({"replay": Replay(store="x")}, {"limits": RELIABLE}, {"limits": Limits(driver_channel=False)}):
+    for options in ({"replay": Replay(store="x")}, {"limits": RELIABLE}):
         with pytest.raises(InvalidPlanError, match="applies to a whole batch: use enrich_batch"):
             enrich(df, fine, output="x long", **options)
     streaming = spark.readStream.format("rate").load()

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from spark.enriching import opener
 
 from spark_events import Budget, Limits, Rate, enrich, enrich_batch
+from spark_events.enrichment.api import batch
+from spark_events.enrichment.driver.channel_server import opened_channel
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
@@ -37,6 +39,10 @@ async def ask(row: Any, ctx: Any) -> dict[str, Any]:
         answer.raise_for_status()
         found = await answer.json()
         return {"name": found["name"], "tokens": found["tokens"]}
+
+
+async def get(row: Any, ctx: Any) -> dict[str, Any]:
+    return {"key": (await ctx.resource.get(row.id))["key"]}
 
 
 def answered(calls: list[Called]) -> list[Called]:
@@ -113,9 +119,6 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
     service.script(delay=0.1)
     rows = spark.range(0, 10, 1, 1).union(spark.range(10, 110, 1, 1))
 
-    async def get(row: Any, ctx: Any) -> dict[str, Any]:
-        return {"key": (await ctx.resource.get(row.id))["key"]}
-
     began = time.monotonic()
     out = enrich_batch(
         rows,
@@ -131,29 +134,61 @@ def test_calls_in_flight_are_limited_for_the_whole_job(spark: SparkSession, serv
     assert max(late) > 5
 
 
-@pytest.mark.parametrize("lazy", [True, False])
+def test_a_lazy_enrichment_leases_from_the_driver(
+    spark: SparkSession, service: EnrichService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task without further rows leaves the whole limit to the other one, in each computation of the DataFrame."""
+    caplog.set_level("WARNING")
+    service.script(delay=0.2)
+    rows = spark.range(0, 40, 1, 1).union(spark.range(40, 41, 1, 1))
+
+    limits = Limits(max_in_flight_job=8, max_in_flight=50)
+    out = enrich(rows, get, output="key string", resource=opener(service.port), limits=limits)
+    for computed in range(1, 3):
+        assert len({row.key for row in out.collect()}) == 41
+        calls = service.calls()
+        assert len(calls) == 41 * computed
+        assert max(call.in_flight for call in calls[-41:]) in (7, 8)
+    assert caplog.messages == []
+
+
+def test_tasks_that_cannot_reach_the_driver_are_logged_once(
+    spark: SparkSession, service: EnrichService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each batch opens another port, and the batches of a stream repeat no warning."""
+    caplog.set_level("WARNING")
+
+    def unreachable(df: Any, *, wanted: bool, ledger: Any, progress: Any, state: Any) -> Any:
+        return opened_channel("127.0.0.1", "127.0.0.2", ledger, progress, state)
+
+    monkeypatch.setattr(batch, "batch_channel", unreachable)
+    limits, resource = Limits(max_in_flight_job=4), opener(service.port)
+    for rows in (20, 30):
+        out = enrich_batch(spark.range(0, rows, 1, 2), get, output="key string", resource=resource, limits=limits)
+        assert out.count() == rows
+    assert max(call.in_flight for call in service.calls()) <= 4
+    (message,) = caplog.messages
+    assert message.startswith("a task cannot connect to the driver at 127.0.0.2 (Connection refused); such tasks share")
+    assert "let executors connect to the driver, or give Limits.concurrent_tasks" in message
+
+
 def test_without_the_channel_tasks_share_evenly(
-    spark: SparkSession, service: EnrichService, lazy: bool, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, service: EnrichService, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without the driver channel, each of two tasks receives half of the calls in flight and half of the budget.
 
-    ``enrich`` never has this channel; if ``enrich_batch`` runs without it, the driver logs a warning.
+    One warning says so.
     """
     caplog.set_level("WARNING")
-    service.script(delay=0.05, quota=quota(QUOTA))
-    limits: dict[str, Any] = {"max_in_flight_job": 4, "budget": Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101)}
-    made: dict[str, Any] = {"output": "name string, tokens long", "resource": session_at(service.url)}
-    rows = spark.range(0, 60, 1, 2)
-    if lazy:
-        out = enrich(rows, ask, limits=Limits(**limits), **made)
-    else:
-        out = enrich_batch(rows, ask, limits=Limits(**limits, driver_channel=False), **made)
-    assert len({row.name for row in out.collect()}) == 60
-    calls = service.calls()
-    assert {call.outcome for call in calls} == {"200"}
-    assert max(call.in_flight for call in calls) <= 4
-    warnings = [message for message in caplog.messages if "cannot lease the job's limits" in message]
-    assert len(warnings) == (0 if lazy else 1)
-    assert all(
-        "each task uses 1/2 of rate_limit, budget, max_in_flight_job and Auto.max" in message for message in warnings
-    )
+    budget = Budget(QUOTA, cost=lambda row: 50 + row.id * 37 % 101)
+    limits = Limits(max_in_flight_job=4, budget=budget, driver_channel=False)
+    for form in (enrich, enrich_batch):
+        service.script(delay=0.05, quota=quota(QUOTA))
+        made: dict[str, Any] = {"output": "name string, tokens long", "resource": session_at(service.url)}
+        out = form(spark.range(0, 60, 1, 2), ask, limits=limits, **made)
+        assert len({row.name for row in out.collect()}) == 60
+        calls = service.calls()
+        assert {call.outcome for call in calls} == {"200"}
+        assert max(call.in_flight for call in calls) <= 4
+    (message,) = (message for message in caplog.messages if "cannot lease the job's limits" in message)
+    assert "each task uses 1/2 of rate_limit, budget, max_in_flight_job and Auto.max" in message

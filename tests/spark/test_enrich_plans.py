@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from spark_events import InvalidPlanError, Limits, enrich
-from spark_events.enrichment.driver.rate import partitions_of
+from spark_events.enrichment.api.key_order import partitions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 

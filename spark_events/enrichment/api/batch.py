@@ -17,7 +17,7 @@ from spark_events.enrichment.driver.checkpoint import settle
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
 from spark_events.enrichment.driver.package_distribution import explained
 from spark_events.enrichment.driver.progress import Progress
-from spark_events.enrichment.driver.rate import ledger_of, state_of
+from spark_events.enrichment.driver.rate import ledger_of, log_limits, state_of
 from spark_events.enrichment.driver.release import held
 from spark_events.enrichment.driver.replay import (
     check_definition,
@@ -27,7 +27,7 @@ from spark_events.enrichment.driver.replay import (
     warn_of_other_definitions,
 )
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post, warn_of_failures
-from spark_events.enrichment.driver.warnings import warn_of_equal_names, warn_of_split, warn_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_equal_names, warn_of_storage, warn_once
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.settings import Limits, Replay
 from spark_events.enrichment.signature import name_of
@@ -107,17 +107,14 @@ def run(
         progress.reported(functools.partial(post, df)),
     ):
         address = None if channel is None else channel.address
-        # If the user specifies a number, do not warn, because the user knows that the tasks share the limits.
-        warns = limits.driver_channel or limits.concurrent_tasks is None
-        if channel is None and (ledger or state.window) and warns and not is_connect(df):
-            warn_of_split(df, plan.tasks)
+        log_limits(df, plan, limits, address)
         task = request.task(scope=batch.scope, settles=True, replay=replay, channel=address)
         lazy = mapped(request, task)
         with explained(df):
             settled = settle(lazy, storage, channel)
     seconds = time.monotonic() - started
     error = judged(plan, batch, settled.reports)
-    _warn(settled.reports)
+    _warn(df, settled.reports)
     post(df, enrichment_event(name, batch, settled.reports, seconds, error, plan.budget))
     if error is not None:
         settled.release()
@@ -160,7 +157,7 @@ def _store(
     )
 
 
-def _warn(reports: list[PartitionReport]) -> None:
+def _warn(df: DataFrame, reports: list[PartitionReport]) -> None:
     numbers = merged([dict(report.statistics) for report in reports])
     for key, rows in numbers["hot_keys"].items():
         _LOG.warning("hot key %s: %s rows in one batch; their calls ran one after another", key, f"{rows:,}")
@@ -169,8 +166,8 @@ def _warn(reports: list[PartitionReport]) -> None:
             "user code blocked a worker's event loop for %.1f s, which delayed all its calls; use async calls at %s",
             seconds, where,
         )  # fmt: skip
-    warnings = [*numbers["hints"], *(warning for report in reports for warning in report.warnings)]
-    for warning in _few(dict.fromkeys(warnings)):
+    warn_once(df, *numbers["hints"])
+    for warning in _few(dict.fromkeys(warning for report in reports for warning in report.warnings)):
         _LOG.warning("%s", warning)
     if numbers["abandoned"]:
         _LOG.warning("%s calls did not end after cancellation and were abandoned", f"{numbers['abandoned']:,}")

@@ -66,8 +66,8 @@ def enrich(
 
     Raises:
         InvalidPlanError: when an argument or a combination of arguments is invalid. Options of a whole batch are
-            rejected: ``Replay.store``, ``version``, ``query`` and ``batch_id``, ``OnFailure.max_ratio``,
-            ``Buffer.storage`` and ``Limits.driver_channel``.
+            rejected: ``Replay.store``, ``version``, ``query`` and ``batch_id``, ``OnFailure.max_ratio`` and
+            ``Buffer.storage``.
         MissingExtraError: when pyarrow or pandas is not installed.
 
     Examples:
@@ -81,6 +81,8 @@ def enrich(
     """
     check_libraries()
     from spark_events.enrichment.api.request import Request, mapped
+    from spark_events.enrichment.driver.channel_server import lazy_channel
+    from spark_events.enrichment.driver.rate import ledger_of, log_limits, state_of
 
     plan, failures = plan_of(df, fn, output, resource, key, batch_size, limits, retry, on_failure, cache, replay)
     if plan.on_failure == "dead_letter":
@@ -89,14 +91,16 @@ def enrich(
         "OnFailure.max_ratio": failures.max_ratio is not None,
         "Replay.store, version, query and batch_id": replay
         != Replay(name=replay.name, idempotency_cols=replay.idempotency_cols),
-        "Limits.driver_channel": not limits.driver_channel,
         "Buffer.storage": limits.buffer.storage != Buffer().storage,
     }
     for name, is_set in of_a_batch.items():
         if is_set:
             raise InvalidPlanError(f"{name} applies to a whole batch: use enrich_batch, or leave it out")
     request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay)
-    return mapped(request, request.task(scope=None, settles=False))
+    calls = request.definition.calls
+    address = lazy_channel(df, ledger_of(plan, calls), state_of(plan, calls)) if limits.driver_channel else None
+    log_limits(df, request.plan, limits, address)
+    return mapped(request, request.task(scope=None, settles=False, channel=address))
 
 
 @overload
@@ -225,7 +229,7 @@ def enrich_batch(
     from spark_events.enrichment.api.batch import WithDeadLetters, run
     from spark_events.enrichment.api.request import Request
     from spark_events.enrichment.driver.checkpoint import check_storage
-    from spark_events.enrichment.driver.micro_batch import is_connect, micro_batch
+    from spark_events.enrichment.driver.micro_batch import micro_batch
 
     if df.isStreaming:
         raise InvalidPlanError(
@@ -235,7 +239,6 @@ def enrich_batch(
     plan, failures = plan_of(df, fn, output, resource, key, batch_size, limits, retry, on_failure, cache, replay)
     check_storage(df, limits.buffer.storage)
     batch = micro_batch(df, replay.batch_id, replay.query)
-    leases = limits.driver_channel and not is_connect(df)
-    request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay, leases=leases)
+    request = Request.of(df, plan, output, input_cols, key, failures.column, limits, replay)
     enriched, dead = run(request, batch, limits, replay)
     return enriched if dead is None else WithDeadLetters((enriched, dead))

@@ -7,18 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.schema import existing, quoted
 from spark_events.enrichment.driver.micro_batch import is_connect
-from spark_events.enrichment.driver.rate import partitions_of
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["arranged", "check_shared_answers"]
+__all__ = ["arranged", "check_shared_answers", "partitions_of"]
 
 #: Shuffles that the plan requests by columns. Adaptive execution may merge partitions of such a shuffle but never
 #: splits them. In contrast, it splits partitions of a rebalance, and of a join with skewed keys.
 _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
+#: Nodes of Spark's physical plans, versions 3.5 to 4, whose RDDs are created without a job: leaf nodes that read
+#: available data, ...
+_AT_HAND = (
+    "CommandResultExec", "LocalTableScanExec", "OneRowRelationExec", "RDDScanExec", "RangeExec", "RowDataSourceScanExec"
+)  # fmt: skip
+#: ... and inner nodes that process each partition separately. Other nodes may run a job: to sort by range, to
+#: broadcast, to number rows or to fill a cache.
+_ONE_BY_ONE = (
+    "ArrowEvalPythonExec", "BatchEvalPythonExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec", "FilterExec",
+    "GenerateExec", "InputAdapter", "MapInArrowExec", "MapInPandasExec", "ProjectExec", "PythonMapInArrowExec",
+    "SampleExec", "SortExec", "UnionExec", "WholeStageCodegenExec",
+)  # fmt: skip
 
 
 def arranged(
@@ -74,6 +85,39 @@ def check_shared_answers(plan: Plan, inputs: Sequence[str]) -> None:
                 f"would follow a failed row of their key. Add {column!r} to {name}, or set another on_failure "
                 "than 'fail'"
             )
+
+
+def partitions_of(df: DataFrame) -> int | None:
+    """Return the number of partitions, or None if it is unknown without running a job."""
+    if is_connect(df) or df.isStreaming:
+        return None
+    execution = df._jdf.queryExecution()
+    plan = execution.executedPlan()
+    if "Adaptive" in _kind(plan):
+        return None  # adaptive execution decides the number at run time
+    if _is_idle(plan):
+        return int(execution.toRdd().getNumPartitions())
+    # Use the planned number. It is an upper bound for a coalesce, and 0 if Spark does not know it.
+    planned = int(plan.outputPartitioning().numPartitions())
+    return planned or None
+
+
+def _is_idle(plan: Any) -> bool:
+    """Return whether Spark creates the RDD without a job: no sampling, broadcast, subquery, cache or file listing."""
+    if not plan.subqueries().isEmpty():
+        return False
+    kind = _kind(plan)
+    if kind == "FileSourceScanExec":
+        # The index of a partitioned table lists its files on first use; for many files, the listing runs a job.
+        return _kind(plan.relation().location()) == "InMemoryFileIndex"
+    children = plan.children()
+    if kind not in (_ONE_BY_ONE if children.size() else _AT_HAND):
+        return False
+    return all(_is_idle(children.apply(index)) for index in range(children.size()))
+
+
+def _kind(one: Any) -> str:
+    return str(one.getClass().getSimpleName())
 
 
 def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:

@@ -51,7 +51,7 @@ _SYNONYMS = {
     "parallelism": "max_in_flight", "in_flight": "max_in_flight", "qps": "rate_limit", "rps": "rate_limit",
     "requests_per_second": "rate_limit", "rate": "rate_limit", "workers": "max_in_flight",
     "num_workers": "max_in_flight", "schema": "output", "return_type": "output", "retries": "attempts",
-    "max_retries": "attempts", "max_attempts": "attempts",
+    "max_retries": "attempts", "max_attempts": "attempts", "on_error": "on_failure", "errors": "on_failure",
 }  # fmt: skip
 
 
@@ -64,6 +64,10 @@ def names_checked(function: F) -> F:
             if name in known:
                 continue
             raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}; {_meant(name, known)}")
+        df = args[0] if args else named.get("df")
+        if not hasattr(df, "isStreaming"):
+            kind = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
+            raise InvalidPlanError(f"df is {kind}; allowed: a DataFrame of Spark, such as spark.createDataFrame(…)")
         return function(*args, **named)
 
     @functools.wraps(function)
@@ -92,7 +96,10 @@ def _meant(name: str, known: list[str]) -> str:
         return f"write on_failure={option!r}"
     if option in known:
         return f"did you mean {option}?"
-    near = difflib.get_close_matches(name, known, n=1)
+    options = [field for kind in (*_OPTIONS.values(), *_OF_LIMITS.values()) for field in kind.__dataclass_fields__]
+    near = difflib.get_close_matches(name, [*known, *options], n=1)
+    if near and near[0] not in known:
+        return _meant(near[0], known)
     return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"
 
 
@@ -120,7 +127,7 @@ def plan_of(
     instance("limits", limits, Limits, none=False, such_as="max_in_flight")
     instance("retry", retry, Retry, such_as="attempts")
     instance("cache", cache, Cache, such_as="by" if isinstance(cache, str) else "ttl")
-    instance("replay", replay, Replay, none=False, such_as="query")
+    instance("replay", replay, Replay, none=False, such_as="store" if "/" in str(replay) else "query")
     failures = on_failure if isinstance(on_failure, OnFailure) else OnFailure(on_failure)
     _check_names(df)
     columns = columns_of("key", key.columns if isinstance(key, Key) else key)

@@ -19,9 +19,8 @@ from spark_events.enrichment.api.schema import (
 )
 from spark_events.enrichment.checks import columns_of
 from spark_events.enrichment.driver.package_distribution import ship
-from spark_events.enrichment.driver.rate import check_tasks, limits_of, sharing_tasks
+from spark_events.enrichment.driver.rate import limits_of, sharing_tasks
 from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_of_settings
-from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
 from spark_events.enrichment.signature import name_of, names_reached, qualified_name
@@ -72,12 +71,8 @@ class Request:
         failure_column: str,
         limits: Limits,
         replay: Replay,
-        *,
-        leases: bool = False,
     ) -> Request:
         """Validate the arguments as far as possible before a task runs.
-
-        ``leases``: whether the driver leases parts of the job's limits to the tasks.
 
         Raises:
             InvalidPlanError: when an argument or a combination of arguments is invalid.
@@ -101,9 +96,7 @@ class Request:
         if input_cols is None and replay.idempotency_cols is None and _reads_keys(plan):
             warn_of_changing_keys(df, name_of(plan.fn))
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
-        tasks = sharing_tasks(ordered, plan, limits.concurrent_tasks, leases=leases)
-        check_tasks(plan, tasks, leases=leases)
-        plan = dataclasses.replace(plan, tasks=tasks or 1)
+        plan = dataclasses.replace(plan, tasks=sharing_tasks(ordered, limits.concurrent_tasks))
         given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)
         name = replay.name or qualified_name(plan.fn)
         return cls(ordered, plan, made, inputs, identity, name, failure_column, given, definition)
@@ -118,11 +111,6 @@ class Request:
     ) -> Task:
         """Return the task that the executors run."""
         with_column = not settles and self.plan.on_failure == "column"
-        job, rate = limits_of(self.plan), None
-        if channel is None and job.calls_per_second is not None and job == JobLimits(job.calls_per_second):
-            # Without leases and other limits, each task spaces its own attempts. With another limit, the task's ledger
-            # must grant both together: attempts that waited for the other limit would start together, above the rate.
-            rate, job = job.calls_per_second / self.plan.tasks, JobLimits()
         return Task(
             pickled=self.pickled,
             definition=pickle.dumps(self.definition),
@@ -133,8 +121,7 @@ class Request:
             scope=scope,
             settles=settles,
             failure_column=self.failure_column if with_column else "",
-            rate=rate,
-            job=job or None,
+            job=limits_of(self.plan) or None,
             replay=replay,
             channel=channel,
             names=tuple(self.df.columns) if _is_awkward(self.df) else (),

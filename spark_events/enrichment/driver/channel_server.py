@@ -1,8 +1,8 @@
 """Driver side of the driver channel, a port over which the driver stops tasks whose calls are no longer needed.
 
 Each batch of ``enrich_batch`` has a separate channel, which is open while the batch runs. A thread on the driver waits
-for the batch; when the wait ends, the thread stops the batch's tasks. A lazy enrichment has no channel, because no
-thread waits for its jobs.
+for the batch; when the wait ends, the thread stops the batch's tasks. The channel of a lazy enrichment stops no task,
+because no thread waits for its jobs, and stays open, because Spark may compute the DataFrame at any time.
 
 Tasks also report their progress and their attempt, so that the driver can detect two attempts that may both have stored
 a result. If the job has limits, the tasks lease parts of the limits over this channel. They also
@@ -17,13 +17,15 @@ import dataclasses
 import itertools
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 from spark_events.enrichment.driver.progress import Progress
 from spark_events.enrichment.engine.job_state import JobState, Send
-from spark_events.enrichment.engine.ledger import Ask, Ledger, granted
+from spark_events.enrichment.engine.ledger import Ask, Lease, Ledger, granted
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.channel_client import (
     ASK,
@@ -49,6 +51,8 @@ _CLOSE_SECONDS = 1.0
 _BUFFER_BYTES = 1 << 16
 #: After a job has ended, Spark kills its tasks within four seconds.
 _LINGER_SECONDS = 5.0
+#: Maximum number of open channels of lazy enrichments. The tasks of an older one share their limits evenly.
+_MOST_LAZY = 16
 
 
 class DriverChannel:
@@ -58,6 +62,8 @@ class DriverChannel:
         ledger: the limits of the job; None: the job has none.
         progress: collects what the tasks report; None: their reports are ignored.
         state: the window and the allowed rate of the job; None: the tasks do not share them.
+        stops: whether the channel stops tasks, and compares attempts of one partition; not for lazy enrichments, whose
+            partitions several jobs may compute at the same time.
         hello_seconds: time limit for the hello message, which a task sends with its first packet; after this time, the
             channel closes the connection.
         most_strangers: maximum number of connections that have not sent a hello message; the channel closes further
@@ -74,6 +80,7 @@ class DriverChannel:
         progress: Progress | None = None,
         state: JobState | None = None,
         *,
+        stops: bool = True,
         hello_seconds: float = 10.0,
         most_strangers: int = 1_000,
     ) -> None:
@@ -84,6 +91,7 @@ class DriverChannel:
         self._ledger = ledger
         self._progress = progress
         self._state = state
+        self._stops = stops
         self._hello_seconds = hello_seconds
         self._most_strangers = most_strangers
         self._background = BackgroundLoop()
@@ -152,38 +160,43 @@ class DriverChannel:
             self._strangers -= 1
 
     async def _serve(self, attempt: TaskAttempt, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks[attempt] = writer
+        # One task may connect twice, for two lazy enrichments of one stage.
+        member: Hashable = attempt if self._stops else object()
         leasing: asyncio.Task[None] | None = None
         send = self._sender_of_shares(attempt, writer)
         try:
-            self._compare(attempt)
+            if self._stops:
+                self._tasks[attempt] = writer
+                self._compare(attempt)
             for number in itertools.count():  # until the connection closes
                 kind, body = await self.address.read(reader, attempt, dict.fromkeys((REPORT, ASK, PROGRESS), number))
                 if kind == REPORT and self._state is not None:
                     part, report = body
-                    self._state.report(attempt, part, report, send)
+                    self._state.report(member, part, report, send)
                 elif kind == ASK and self._ledger is not None:
-                    self._ledger.ask(attempt, Ask(*body))
-                    if (lease := self._ledger.lease(attempt, at_once=False)) is not None:
+                    self._ledger.ask(member, Ask(*body))
+                    if (lease := self._ledger.lease(member, at_once=False)) is not None:
                         self._send(LEASE, attempt, number, lease, writer)
                     else:
                         # Meanwhile, the task may report.
-                        leasing = asyncio.ensure_future(self._give_lease(self._ledger, attempt, number, writer))
+                        leasing = asyncio.ensure_future(
+                            self._give_lease(granted(self._ledger, member), attempt, number, writer)
+                        )
                 elif kind == PROGRESS and self._progress is not None:
                     self._progress.update(attempt, body)
         finally:
             if leasing is not None:
                 leasing.cancel()
             if self._ledger is not None:
-                self._ledger.leave(attempt)
+                self._ledger.leave(member)
             if self._state is not None:
-                self._state.leave(attempt)
-            del self._tasks[attempt]
+                self._state.leave(member)
+            self._tasks.pop(attempt, None)
 
     async def _give_lease(
-        self, ledger: Ledger, attempt: TaskAttempt, number: int, writer: asyncio.StreamWriter
+        self, lease: Awaitable[Lease], attempt: TaskAttempt, number: int, writer: asyncio.StreamWriter
     ) -> None:
-        self._send(LEASE, attempt, number, await granted(ledger, attempt), writer)
+        self._send(LEASE, attempt, number, await lease, writer)
 
     def _sender_of_shares(self, attempt: TaskAttempt, writer: asyncio.StreamWriter) -> Send:
         """Return a function that sends shares to a task, and that any thread may call."""
@@ -271,6 +284,30 @@ def opened_channel(
             channel.stop_all()
         finally:
             channel.close(linger)
+
+
+#: Open channels of lazy enrichments, by application, ledger and state, and the lock of this dictionary.
+_lazy: OrderedDict[tuple[str, Ledger | None, JobState], DriverChannel] = OrderedDict()
+_lazy_lock = threading.Lock()
+
+
+def lazy_channel(df: DataFrame, ledger: Ledger | None, state: JobState) -> ChannelAddress | None:
+    """Return the address at which the tasks of lazy enrichments share a ledger and a state; None: no open port."""
+    if is_connect(df):
+        return None
+    application = str(df.sparkSession.sparkContext.applicationId)
+    with _lazy_lock:
+        key = (application, ledger, state)
+        channel = _lazy.pop(key, None)
+        if channel is None:
+            channel = DriverChannel(ledger, state=state, stops=False)
+            if not channel.open(*_addresses(df)):
+                return None
+        _lazy[key] = channel
+        ended = [other for other in _lazy if other[0] != application]
+        for other in ended or list(_lazy)[:-_MOST_LAZY]:
+            _lazy.pop(other).close()
+    return channel.address
 
 
 def _addresses(df: DataFrame) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ _logged: set[tuple[str, str]] = set()
 
 def warn_of_settings(df: DataFrame) -> None:
     """Warn about settings that change the effect of an enrichment."""
-    _warn(df, *_of_speculation(df), *_of_reuse(df))
+    warn_once(df, *_of_speculation(df), *_of_reuse(df))
 
 
 def warn_of_storage(df: DataFrame, storage: str) -> None:
     """Warn about settings that endanger a batch that is stored on executors."""
     if storage != "reliable":
-        _warn(df, *_of_cached_idle_timeout(df))
+        warn_once(df, *_of_cached_idle_timeout(df))
 
 
 def warn_of_changing_keys(df: DataFrame, function: str) -> None:
     """Warn that a change of the schema changes the idempotency keys of a batch that runs again."""
-    _warn(
+    warn_once(
         df,
         f"ctx.idempotency_key of {function} depends on all columns: if a column is added or removed before a failed "
         "batch runs again, the batch has other keys, and the service repeats what it has done; list the columns that "
@@ -40,26 +40,16 @@ def warn_of_changing_keys(df: DataFrame, function: str) -> None:
 
 def warn_of_equal_names(df: DataFrame, name: str) -> None:
     """Warn that two enrichments of one batch have equal names."""
-    _warn(
+    warn_once(
         df,
         f"two enrichments of one batch are named {name!r}, so equal rows have equal idempotency keys in both, and a "
         "service may answer the second one with the result of the first; give each a name: replay=Replay(name=…)",
     )
 
 
-def warn_of_rate(df: DataFrame, limits: Sequence[str]) -> None:
-    """Warn that the number of executors has no upper bound, so the job may exceed these limits."""
-    _warn(
-        df,
-        "Spark does not report how many executors may still be added: the limits of the job "
-        f"({', '.join(limits)}) are divided by the current number of concurrent tasks, and are exceeded if executors "
-        "are added later; set spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks",
-    )
-
-
 def warn_of_split(df: DataFrame, tasks: int) -> None:
     """Warn that the driver cannot lease parts of the job's limits, so the tasks share the limits evenly."""
-    _warn(
+    warn_once(
         df,
         f"the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget, "
         f"max_in_flight_job and Auto.max, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and "
@@ -67,7 +57,8 @@ def warn_of_split(df: DataFrame, tasks: int) -> None:
     )
 
 
-def _warn(df: DataFrame, *texts: str) -> None:
+def warn_once(df: DataFrame, *texts: str) -> None:
+    """Log warnings, each once in an application."""
     for text in texts:
         application = _setting(df, "spark.app.id") or ""
         if (application, text) not in _logged:

@@ -20,7 +20,6 @@ from spark_events.enrichment.engine.models import converter
 from spark_events.enrichment.engine.places import Places
 from spark_events.enrichment.engine.pool import Pool
 from spark_events.enrichment.engine.quota import ReportedQuota
-from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.engine.row_answers import RowAnswers
 from spark_events.enrichment.engine.run import EngineRun
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
@@ -82,13 +81,8 @@ def _limiters(run: EngineRun, destination: DestinationState) -> Iterator[Limiter
     yield destination.gate
     yield destination.quota
     yield destination.allowed
-    process, inputs, clock = run.process, run.inputs, run.clock
-    if (rate := inputs.rate) is not None:
-        limit = process.rates.get((inputs.definition.calls, rate), lambda: RateLimit(rate, clock))
-        limit.begin(inputs.began)
-        yield limit
-    if inputs.share is not None:
-        yield inputs.share
+    if run.inputs.share is not None:
+        yield run.inputs.share
 
 
 def _sharing(run: EngineRun) -> Sharing | None:

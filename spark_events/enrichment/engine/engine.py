@@ -42,13 +42,10 @@ class Engine:
     Args:
         plan: the options of the enrichment.
         definition: digests that identify reusable state of this process.
-        rate: attempts per second of this task; None: no limit. The first attempt starts at least 1 / rate seconds after
-            the task began, because the previous task may have made an attempt immediately before.
         misfit: returns the reason if a result is not a valid answer. The loop calls this function only if a retry, a
             later row with the same key or the cache depends on the check. None: every result is valid.
         share: the task's part of the job's limits, leased by code that the caller runs; None: the job has no limits.
         shared: what the tasks of the job share, over the driver; None: this process has its own state.
-        began: when the task began, in ``time.monotonic()`` seconds; None: now.
         tuning: constants of the algorithms.
         process: the worker process, whose state outlives the run; None: the current process.
     """
@@ -57,12 +54,10 @@ class Engine:
         self,
         plan: Plan,
         definition: Definition,
-        rate: float | None = None,
         misfit: Misfit | None = None,
         *,
         share: JobShare | None = None,
         shared: TaskState | None = None,
-        began: float | None = None,
         tuning: EngineTuning | None = None,
         process: Process | None = None,
     ) -> None:
@@ -71,12 +66,11 @@ class Engine:
         tuning = tuning or EngineTuning()
         self._counts = counts = EngineCounts(tuning.durations)
         self._hot = hot = HotKeys(plan.expected_in_flight, tuning.hot_keys)
-        moment = process.clock() if began is None else began
         self._share = share
         # Minimum number of waiting calls, so that runners stay busy while the next chunk is fetched and converted to
         # rows.
         self._low = max(plan.window.max, plan.buffer_rows // 4)
-        inputs = RunInputs(plan, definition, rate, misfit, share, shared, moment, tuning)
+        inputs = RunInputs(plan, definition, misfit, share, shared, tuning)
         self._life = RunLife(inputs, process, counts, hot, self._low)
         flying = plan.expected_in_flight * (plan.batch_size or 1)
         self._buffer = RowBuffer(plan.buffer_rows, plan.buffer_bytes, flying, self._life.notify, tuning.buffer)
@@ -119,6 +113,7 @@ class Engine:
     def hint(self, text: str) -> None:
         """Add a warning for the driver's log to the counters; may be called from any thread."""
         self._counts.hints[text] = 1
+        self._process.warn_once(text)
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""

@@ -135,7 +135,8 @@ def failure_of(error: BaseException, attempts: int, elapsed: float) -> RowFailur
             attempts=attempts,
             elapsed=elapsed,
             retryable=verdict.retryable,
-            where=where_raised(cause.__traceback__),
+            # Python raises a StopIteration of a coroutine again as a RuntimeError without a line of the coroutine.
+            where=where_raised(cause.__traceback__) or where_raised(cause.__cause__ and cause.__cause__.__traceback__),
         )
     assert isinstance(error, EndError)
     return RowFailure(error.kind, _NAMES[error.kind], str(error), attempts=attempts, elapsed=elapsed, retryable=True)

@@ -40,7 +40,8 @@ def frame_of(thread_id: int | None) -> FrameType | None:
 def is_foreign(filename: str) -> bool:
     """Return whether a file belongs to Python, a library or this package, and not to the user."""
     installed = "/site-packages/" in filename or "/dist-packages/" in filename
-    return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>"))
+    # The code of Cython, such as that of uvloop, has no path.
+    return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>")) or filename.endswith(".pyx")
 
 
 def location(code: CodeType, line: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from spark_events.enrichment.engine.calls import Call
 
-__all__ = ["PASS", "Attempt", "Limiter", "Permit"]
+__all__ = ["Attempt", "Limiter", "Permit"]
 
 
 class Attempt(NamedTuple):
@@ -47,9 +47,6 @@ class Permit:
 
     def give_back(self) -> None:
         """Record that the attempt will not start."""
-
-
-PASS = Permit()
 
 
 class Limiter(Protocol):

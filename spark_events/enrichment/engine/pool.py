@@ -238,7 +238,7 @@ class Pool:
         plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
         invoke, accept, breaker, window = attempts.invoke, attempts.accept, self._breaker, self._window
         # Fast path: without a loop over the limiters. The user's limits always delay attempts; the others may change.
-        limited = run.inputs.rate is not None or run.inputs.share is not None
+        limited = run.inputs.share is not None
         destination = attempts.feedback.destination
         gate, allowed, quota = destination.gate, destination.allowed, destination.quota
         take, timed, first = feed.take, counts.durations.latest.append, min(run.timeout, run.total)

@@ -22,7 +22,6 @@ from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.ledger import Ledger
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.quota import ReportedQuota
-from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.engine.resources import Resources, ResourceTuning
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.engine.watch import Watch, WatchTuning
@@ -103,7 +102,6 @@ class Process:
         self.quotas: LruCache[ReportedQuota] = LruCache(most)
         self.gates: LruCache[Gate] = LruCache(most)
         self.breakers: LruCache[DestinationBreaker] = LruCache(most)
-        self.rates: LruCache[RateLimit] = LruCache(most)
         self.ledgers: LruCache[Ledger] = LruCache(most)
         self._warned: set[str] = set()
 

@@ -28,9 +28,9 @@ class Definition:
 
     Attributes:
         calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After
-            gate, of the reported quota, and of the rate limit with the rate: consecutive tasks of this process share
-            them. All tasks of the job share the window and the allowed rate; without the driver, consecutive tasks of
-            this process share them. The key of the window includes its smallest and largest size.
+            gate and of the reported quota: consecutive tasks of this process share them. All tasks of the job share the
+            window and the allowed rate; without the driver, consecutive tasks of this process share them. The key of
+            the window includes its smallest and largest size.
         answers: digest of ``calls`` and of the names and types of the request columns. It is the key of the cache. The
             types are needed because a request contains only values, and 1, 1.0 and true are equal.
         resource: digest of the function that opens the resource; the key under which the open resource is stored.
@@ -50,11 +50,9 @@ class RunInputs:
 
     plan: Plan
     definition: Definition
-    rate: float | None
     misfit: Misfit | None
     share: JobShare | None
     shared: TaskState | None
-    began: float
     tuning: EngineTuning
 
 

@@ -16,6 +16,7 @@ from spark_events.enrichment.worker.type_checks import (
     has_required,
     listed,
     null_below,
+    spark_name,
     surely_fits,
 )
 from spark_events.enrichment.worker.values import pairs_of
@@ -254,7 +255,7 @@ class AnswerWriter:
                 return problem
             path = self._null_below(index, array_of([value], field.type))
         except Exception:
-            return f"column {field.name!r} is {field.type}, but the function returned {described(value)}"
+            return f"column {field.name!r} is {spark_name(field.type)}, but the function returned {described(value)}"
         return None if path is None else _not_null(path)
 
     def _null_below(self, index: int, array: pa.Array) -> str | None:

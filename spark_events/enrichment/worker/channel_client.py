@@ -27,6 +27,7 @@ import functools
 import hmac
 import json
 import logging
+import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,6 +39,10 @@ from spark_events.enrichment.engine.loop import BackgroundLoop
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
+#: The same after this process has waited in vain. Its next tasks would otherwise each wait as long before their calls.
+_RECONNECT_SECONDS = 1.0
+#: Hosts for which this process has waited in vain.
+_silent: set[str] = set()
 #: Time between the loss of the connection and the even share, in seconds.
 _LOST_SECONDS = 5.0
 _ATTEMPT = struct.Struct(">qqqq")
@@ -207,7 +212,12 @@ class _Listener:
     ) -> None:
         self.is_over = False
         self._address = address
+<<<<<<< HEAD
         self._host_and_port = f"{address.host}:{address.port}"
+=======
+        #: Without the port, which is another one in each batch, so that the driver logs equal warnings once.
+        self._place = f"the driver at {address.host}"
+>>>>>>> F
         self._attempt = attempt
         self._on_stop = on_stop
         self._share = share
@@ -220,13 +230,22 @@ class _Listener:
 
     async def run(self) -> None:
         """Connect, and use the connection until it closes."""
+        host, port = self._address.host, self._address.port
+        seconds = _RECONNECT_SECONDS if host in _silent else _CONNECT_SECONDS
         try:
-            connecting = asyncio.open_connection(self._address.host, self._address.port)
-            reader, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+            reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), seconds)
         except (OSError, asyncio.TimeoutError) as error:
+<<<<<<< HEAD
             _LOG.debug("driver channel %s: cannot connect: %s", self._host_and_port, error)
             why = f"cannot connect to {self._host_and_port}: {str(error) or 'timeout'}"
+=======
+            _LOG.debug("driver channel: cannot connect to %s:%s: %s", host, port, error)
+            if not isinstance(error, ConnectionRefusedError):
+                _silent.add(host)
+            why = f"cannot connect to {self._place} ({_reason(error)})"
+>>>>>>> F
         else:
+            _silent.discard(host)
             why = await self._attend(reader, writer)
             if why and self._is_needed:
                 # If the driver has exited, Spark ends this process soon. Until then, start no calls beyond the lease,
@@ -269,8 +288,13 @@ class _Listener:
         except (OSError, asyncio.IncompleteReadError) as error:
             # The driver has exited, or a firewall has closed the connection. Spark itself detects a driver that has
             # exited.
+<<<<<<< HEAD
             _LOG.debug("driver channel %s: connection lost: %s", self._host_and_port, error)
             return f"lost the connection to {self._host_and_port}: {error}"
+=======
+            _LOG.debug("driver channel: lost the connection to %s: %s", self._place, error)
+            return f"lost the connection to {self._place}"
+>>>>>>> F
         finally:
             for task in sending:
                 task.cancel()
@@ -300,3 +324,11 @@ class _Listener:
         with contextlib.suppress(RuntimeError):  # uvloop refuses to write to a connection that is being closed
             writer.write(self._address.message(kind, self._attempt, self._number, body))
         self._number += 1
+
+
+def _reason(error: Exception) -> str:
+    """Describe why a connection failed; asyncio's own message contains the port."""
+    if isinstance(error, asyncio.TimeoutError):
+        return "timeout"
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else type(error).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -44,9 +43,6 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich the batches of one partition; runs in Spark's task thread."""
-        # Read the clock before the imports, which take about a second in a new process, so that the wait for the rate
-        # limit includes this second.
-        began = time.monotonic()
         from spark_events.enrichment.engine.process import close_unused, current_process
         from spark_events.enrichment.worker.partition import Partition
 
@@ -62,7 +58,7 @@ class Mapper:
             definition = dataclasses.replace(definition, batch=f"{definition.batch}/{attempt.stage}")
         again = False
         try:
-            yield from Partition(self.task, plan, definition, attempt, scope, began).run(batches)
+            yield from Partition(self.task, plan, definition, attempt, scope).run(batches)
             again = bool(os.environ.get(_REUSED))
         finally:
             if not again:

@@ -55,7 +55,6 @@ class Partition:
         definition: digests that identify reusable state of the process.
         attempt: the identity of this task attempt.
         scope: query and batch from the task's local properties.
-        began: when Spark started the task, in ``time.monotonic()`` seconds; None: now.
         most_bytes: maximum size of the answers in one batch, see :class:`AnswerWriter`.
     """
 
@@ -66,7 +65,6 @@ class Partition:
         definition: Definition,
         attempt: TaskAttempt,
         scope: str,
-        began: float | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._task = task
@@ -83,11 +81,9 @@ class Partition:
         self._engine = Engine(
             plan,
             definition,
-            task.rate,
             self._writer.misfit,
             share=self._share,
             shared=self._shared,
-            began=began,
         )
         self._report = PartitionReport(attempt.partition, stage=attempt.stage)
         self._recording: Recording | None = None
@@ -106,7 +102,7 @@ class Partition:
                     self._engine.cancel,
                     share,
                     self._share_evenly,
-                    self._progress,
+                    self._progress if self._task.settles else None,
                     self._shared,
                 )
                 stack.enter_context(listening)
@@ -134,8 +130,8 @@ class Partition:
         job, tasks = self._task.job, self._plan.tasks
         if why:
             self._engine.hint(
-                f"a task {why}; it uses 1/{tasks} of the job's limits, as if {tasks} tasks run at a time: let "
-                "executors connect to the driver, or give Limits.concurrent_tasks"
+                f"a task {why}; such tasks share the job's limits evenly, as if one ran in every task slot of the "
+                "cluster: let executors connect to the driver, or give Limits.concurrent_tasks"
             )
         if self._shared is not None:
             self._shared.go_alone()

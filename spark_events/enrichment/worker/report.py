@@ -103,4 +103,5 @@ def described(failure: RowFailure) -> str:
     """Describe a failure in one line."""
     tried = f" after {failure.attempts} attempts in {failure.elapsed:.1f} s" if failure.attempts > 1 else ""
     where = f" ({failure.where})" if failure.where else ""
-    return f"{failure.type}{tried}: {failure.message}{where}"
+    message = f": {failure.message}" if failure.message else ""
+    return f"{failure.type}{tried}{message}{where}"

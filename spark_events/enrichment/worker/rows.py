@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_events.enrichment.engine.failure import RowFailure, type_of
+from spark_events.enrichment.worker.type_checks import spark_name
 from spark_events.enrichment.worker.values import identities_of, named, or_each
 
 _NUMBERS = frozenset({int, float})
@@ -139,7 +140,9 @@ def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailu
         # Omit the error's message, because it may contain the value.
         years = "timestamps and dates of the years 1 to 9999, in UTC and in their time zone"
         allowed = "text in UTF-8" if isinstance(error, UnicodeError) else years
-        message = f"column {name!r} ({one.type}) has a value that Python cannot represent; allowed: {allowed}"
+        message = (
+            f"column {name!r} ({spark_name(one.type)}) has a value that Python cannot represent; allowed: {allowed}"
+        )
         failures.setdefault(row, RowFailure("error", type_of(error), message))
 
     return or_each(array, failed)
@@ -173,7 +176,8 @@ def _row_type(names: tuple[str, ...]) -> Any:
     def missing(self: Any, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"no column {name!r}; the function receives: {', '.join(names)}")
+        hint = "; a row is a tuple, and row.asDict() is a dict" if hasattr(dict, name) else ""
+        raise AttributeError(f"no column {name!r}; the function receives: {', '.join(names)}{hint}")
 
     def as_dict(self: Any) -> dict[str, Any]:
         """Return the row as a dictionary, like ``pyspark.sql.Row.asDict``."""

@@ -31,7 +31,6 @@ class Task:
         settles: whether failures and the report are returned in a hidden column. If False, and ``on_failure`` is
             ``fail``, the first failure fails the task.
         failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
-        rate: attempts per second of one task, if there is no channel and the job has no other limit.
         job: limits of the job, leased by the driver, or divided by ``Plan.tasks`` if there is no channel; None: no
             limits.
         replay: the store of the answers until the batch is committed.
@@ -47,7 +46,6 @@ class Task:
     scope: str | None
     settles: bool
     failure_column: str = ""
-    rate: float | None = None
     job: JobLimits | None = None
     replay: ReplayStore | None = None
     channel: ChannelAddress | None = None

@@ -6,6 +6,7 @@ Arrow truncates a float for an integer column. Spark does not check nulls in NOT
 from __future__ import annotations
 
 import datetime
+import decimal
 import functools
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +18,12 @@ from spark_events.enrichment.worker.values import hashable, pairs_of
 
 _NAMES_SHOWN = 5
 _BYTES = (bytes, bytearray, memoryview)
+#: Spark's names of types, by Arrow's.
+_SPARK_NAMES = {
+    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
+    "double": "double", "string": "string", "large_string": "string", "large_binary": "binary", "date32[day]": "date",
+    "duration[us]": "interval day to second", "null": "void",
+}  # fmt: skip
 _NOTHING = type(None)
 
 
@@ -33,7 +40,7 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
         kind: the type.
         path: the path of the column or field, for messages.
     """
-    prefix = f"column {path!r} is {kind}, but the function returned"
+    prefix = f"column {path!r} is {spark_name(kind)}, but the function returned"
     if pa.types.is_list(kind):
         return functools.partial(_list_problem, prefix, check_of(kind.value_type, f"{path}.element"))
     if pa.types.is_map(kind):
@@ -44,6 +51,21 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
         return functools.partial(_struct_problem, prefix, checks)
     fit = _fit_of(kind)
     return None if fit is None else functools.partial(_plain_problem, prefix, fit)
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """Return the name by which Spark and the user's ``output`` call a type."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in kind)}>"
+    return _SPARK_NAMES.get(str(kind), str(kind))
 
 
 def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
@@ -70,7 +92,7 @@ def described(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, datetime.datetime):
         return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | decimal.Decimal):
         return f"{kind} that does not fit"
     if isinstance(value, str) and not _is_text(value):
         return f"{kind} with a lone surrogate, which UTF-8 cannot encode"

@@ -28,6 +28,6 @@ replay = Replay()
 plan, failures = plan_of(
     df, lookup, output, opener(int(sys.argv[2])), None, None, limits, Retry(), "fail", None, replay
 )  # fmt: skip
-request = Request.of(df, plan, output, None, None, failures.column, limits, replay, leases=True)
+request = Request.of(df, plan, output, None, None, failures.column, limits, replay)
 run(request, micro_batch(df, None, None), limits, replay, progress_seconds=0.2)
 spark.stop()

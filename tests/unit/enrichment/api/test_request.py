@@ -13,15 +13,14 @@ from virtual_engine import VirtualRun, virtual_now
 from spark_events.enrichment.api.request import Request
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Budget
-from spark_events.enrichment.worker.channel_client import ChannelAddress
 from spark_events.enrichment.worker.task import Task
 
 
-def task_of(plan: Plan, channel: ChannelAddress | None = None) -> Task:
+def task_of(plan: Plan) -> Task:
     df: Any = SimpleNamespace(columns=["id"])
     output: Any = SimpleNamespace(serialised=lambda: b"")
     request = Request(df, plan, output, ("id",), (), "fn", "", b"", definition())
-    return request.task(scope=None, settles=False, channel=channel)
+    return request.task(scope=None, settles=False)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +41,7 @@ def test_without_leases_no_second_exceeds_the_rate_after_a_stall(limit: dict[str
     plan: dict[str, Any] = {"max_in_flight": 100, "timeout": None, "total_timeout": None, "rate_limit": 20, **limit}
     task = task_of(Plan(fn, tasks=4, **plan))
     job = None if task.job is None else task.job.share(4)
-    run = VirtualRun(fn, rate=task.rate, job=job, **plan)
+    run = VirtualRun(fn, job=job, **plan)
     assert run.of(range(200)) == list(range(200))
     # The ledger lets an idle task accumulate a tenth of a second of the rate, and at least one call.
-    assert max(sum(first <= moment < first + 1 for moment in begun) for first in begun) <= 5 + (task.job is not None)
-
-
-def test_the_driver_leases_all_limits_of_a_batch() -> None:
-    """With a channel, the task spaces no attempts itself."""
-    task = task_of(Plan(lookup, rate_limit=20, tasks=4), ChannelAddress("", 0, b""))
-    assert task.rate is None
-    assert task.job is not None
-    assert task.job.calls_per_second == 20
-
-
-async def lookup(row: Any) -> Any: ...
+    assert max(sum(first <= moment < first + 1 for moment in begun) for first in begun) <= 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import socket
@@ -48,6 +49,28 @@ def test_tasks_lease_from_the_driver(loop: BackgroundLoop) -> None:
                 with pytest.raises(TimeoutError):
                     waiting.exception(0.5)
             waiting.result(SECONDS)
+
+
+def test_one_task_may_lease_twice_for_lazy_enrichments(loop: BackgroundLoop) -> None:
+    """A task that computes two lazy enrichments has two connections, and no attempt replaces another one."""
+    limits, stopped = JobLimits(in_flight=2), threading.Event()
+    shares = [JobShare(limits, None) for _ in range(2)]
+    channel = DriverChannel(Ledger(limits), stops=False)
+    assert channel.open(LOOPBACK, LOOPBACK)
+    with contextlib.ExitStack() as tasks:
+        for share, attempt in zip(shares, (FIRST, FIRST), strict=True):
+            tasks.enter_context(channel.address.listening(loop, attempt, stopped.set, share))
+        tasks.enter_context(channel.address.listening(loop, FIRST._replace(stage=6, task=20), stopped.set))
+        for share in shares:
+            loop.submit(share.wait([0.0], again=False)).result(SECONDS)
+        third = loop.submit(shares[0].wait([0.0], again=False))
+        with pytest.raises(TimeoutError):
+            third.result(0.5)
+        loop.loop.call_soon_threadsafe(shares[1].ended)
+        third.result(SECONDS)
+    channel.close()
+    assert not stopped.is_set()
+    assert not channel.repeated
 
 
 def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> None:
@@ -132,7 +155,8 @@ def test_a_task_without_the_driver_is_on_its_own(loop: BackgroundLoop, is_refuse
             if not is_refused:
                 driver.accept()[0].close()
             why = reason.result(SECONDS)
-    assert why.startswith(f"{'cannot connect' if is_refused else 'lost the connection'} to {LOOPBACK}:{address.port}: ")
+    end = f"the driver at {LOOPBACK}"
+    assert why == (f"cannot connect to {end} (Connection refused)" if is_refused else f"lost the connection to {end}")
 
 
 def test_a_call_above_the_share_of_its_task_delays_the_next_calls() -> None:

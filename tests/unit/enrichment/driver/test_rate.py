@@ -1,4 +1,4 @@
-"""Tests of the number of tasks that share a rate, computed from data of the cluster and the plan, without Spark."""
+"""Tests of the limits of a job, and of the tasks that share them without leases, without Spark."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_events import Auto, Budget
-from spark_events.enrichment.driver.rate import (
-    check_tasks,
-    ledger_of,
-    limits_of,
-    sharing_tasks,
-    state_of,
-    tasks_at_a_time,
-)
+from spark_events import Auto, Budget, Limits
+from spark_events.enrichment.driver.rate import ledger_of, limits_of, log_limits, sharing_tasks, state_of
 from spark_events.enrichment.plan import Plan
-from spark_events.errors import InvalidPlanError
+from spark_events.enrichment.worker.channel_client import ChannelAddress
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
 MOST = {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}
@@ -42,15 +35,10 @@ class Conf:
         return int(self._settings.get(key, default))
 
 
-def named(kind: str, **methods: Any) -> Any:
-    return SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind), **methods)
-
-
-def frame(settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn") -> Any:
+def frame(settings: dict[str, str], *, now: int, master: str = "yarn") -> Any:
     """Return a DataFrame of a new application.
 
-    Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set. If
-    ``partitions`` is None, Spark determines the number of partitions at run time.
+    Executors have four cores on YARN and Kubernetes. On other clusters, the number is unknown unless it is set.
     """
     is_known = master == "yarn" or master.startswith("k8s://") or "spark.executor.cores" in settings
     settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
@@ -62,178 +50,83 @@ def frame(settings: dict[str, str], *, now: int, partitions: int | None, master:
         maxNumConcurrentTasks=lambda _: now,
     )
     context = SimpleNamespace(master=master, _jsc=SimpleNamespace(sc=lambda: scala))
-    plan = (
-        named("AdaptiveSparkPlanExec")
-        if partitions is None
-        else named(
-            "AnyExec",
-            subqueries=lambda: SimpleNamespace(isEmpty=lambda: True),
-            children=lambda: SimpleNamespace(size=lambda: 0),
-            outputPartitioning=lambda: SimpleNamespace(numPartitions=lambda: partitions),
-        )
-    )
-    execution = SimpleNamespace(executedPlan=lambda: plan)
-    return SimpleNamespace(
-        isStreaming=False,
-        sparkSession=SimpleNamespace(sparkContext=context, conf=settings),
-        _jdf=SimpleNamespace(queryExecution=lambda: execution),
-    )
+    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context, conf=settings))
 
 
 @pytest.mark.parametrize(
     ("df", "tasks"),
     [
-        (frame({}, now=8, partitions=None), 8),
-        (frame({}, now=8, partitions=3), 3),
+        (frame({}, now=44), 44),
         # Idle executors were removed, and new executors start for this batch.
-        (frame(MOST, now=0, partitions=None), 40),
-        (frame(MOST, now=8, partitions=None), 40),
-        (frame(MOST, now=44, partitions=None), 44),
-        (frame(MOST, now=0, partitions=100), 40),
-        (frame(MOST, now=0, partitions=6), 6),
+        (frame(MOST, now=0), 40),
+        (frame(MOST, now=8), 40),
+        (frame(MOST, now=44), 44),
         # There is no maximum, or the number of cores per executor is unknown.
-        (frame(DYNAMIC, now=4, partitions=6), 6),
-        (frame(DYNAMIC, now=4, partitions=None), None),
-        (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
+        (frame(DYNAMIC, now=4), 4),
+        (frame(MOST, now=4, master=STANDALONE), 4),
         # A standalone cluster also has the limit spark.cores.max, which other clusters ignore.
-        (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
-        (
-            frame(
-                {**MOST, **FOUR, "spark.cores.max": "12", "spark.task.cpus": "2"},
-                now=4,
-                partitions=None,
-                master=STANDALONE,
-            ),
-            6,
-        ),
-        (frame({**DYNAMIC, **CORES}, now=4, partitions=None, master=STANDALONE), 14),
-        (frame({**DYNAMIC, **CORES}, now=4, partitions=9, master=STANDALONE), 9),
-        (frame({**MOST, **FOUR, "spark.cores.max": "80"}, now=4, partitions=None, master=STANDALONE), 40),
-        (frame({**MOST, "spark.cores.max": "12"}, now=4, partitions=None), 40),
+        (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, master=STANDALONE), 12),
+        (frame({**MOST, **FOUR, "spark.cores.max": "12", "spark.task.cpus": "2"}, now=4, master=STANDALONE), 6),
+        (frame({**DYNAMIC, **CORES}, now=4, master=STANDALONE), 14),
+        (frame({**MOST, **FOUR, "spark.cores.max": "80"}, now=4, master=STANDALONE), 40),
+        (frame({**MOST, "spark.cores.max": "12"}, now=4), 40),
         # Local mode ignores dynamic allocation.
-        (frame(DYNAMIC, now=2, partitions=None, master="local[2]"), 2),
-    ],
-)
-def test_dynamic_allocation_counts_all_possible_executors(df: Any, tasks: int | None) -> None:
-    assert tasks_at_a_time(df, Plan(fn), None) == tasks
-    assert tasks_at_a_time(df, Plan(fn), 5) == 5
-
-
-@pytest.mark.parametrize(
-    ("df", "tasks"),
-    [
+        (frame(DYNAMIC, now=2, master="local[2]"), 2),
         # A lost executor is being replaced, or most executors have not registered yet.
-        (frame(TEN, now=36, partitions=None), 40),
-        (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
-        (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
-        (frame(TEN, now=4, partitions=100), 40),
-        # The result is at most the number of partitions of the batch, and at least the number of existing task slots.
-        (frame(TEN, now=4, partitions=3), 3),
-        (frame(TEN, now=44, partitions=None), 44),
+        (frame(TEN, now=36), 40),
+        (frame(TEN, now=0, master="k8s://https://host"), 40),
+        (frame({**TEN, "spark.task.cpus": "3"}, now=1), 10),
+        # The result is at least the number of existing task slots.
+        (frame(TEN, now=44), 44),
         # Spark's default is two executors.
-        (frame({}, now=4, partitions=None), 8),
+        (frame({}, now=4), 8),
         # These clusters ignore both settings.
-        (frame({**CORES}, now=4, partitions=None), 8),
-        (frame(TEN, now=4, partitions=None, master=STANDALONE), 4),
-        (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
+        (frame({**CORES}, now=4), 8),
+        (frame(TEN, now=4, master=STANDALONE), 4),
+        (frame({**TEN, **CORES}, now=2, master="local[2]"), 2),
         # All possible cores count. If executor or task sizes are known, only whole executors and whole tasks count.
-        (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
-        (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
-        (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
-        (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, partitions=None, master=STANDALONE), 3),
-        (frame(CORES, now=4, partitions=5, master=STANDALONE), 5),
-        (frame({"spark.cores.max": "3", **FOUR}, now=0, partitions=None, master=STANDALONE), 1),
+        (frame(CORES, now=4, master=STANDALONE), 14),
+        (frame({**CORES, **FOUR}, now=4, master=STANDALONE), 12),
+        (frame({**CORES, "spark.task.cpus": "4"}, now=1, master=STANDALONE), 3),
+        (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, master=STANDALONE), 3),
+        (frame({"spark.cores.max": "3", **FOUR}, now=0, master=STANDALONE), 1),
         # Local mode runs inside the driver.
-        (frame({}, now=1, partitions=None, master="local-cluster[2,1,1024]"), 2),
-        (frame({}, now=1, partitions=None, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
-        (frame(FOUR, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
-        (frame(CORES, now=1, partitions=None, master="local-cluster[3,6,1024]"), 14),
-        (frame({**DYNAMIC, **FOUR}, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
+        (frame({}, now=1, master="local-cluster[2,1,1024]"), 2),
+        (frame({}, now=1, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
+        (frame(FOUR, now=1, master="local-cluster[3,6,1024]"), 12),
+        (frame(CORES, now=1, master="local-cluster[3,6,1024]"), 14),
+        (frame({**DYNAMIC, **FOUR}, now=1, master="local-cluster[3,6,1024]"), 12),
     ],
 )
-def test_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
+def test_slots_of_requested_executors_count_before_they_register(df: Any, tasks: int) -> None:
     """Requested executors are counted before they register. Otherwise, each would push a batch above its rate."""
-    assert tasks_at_a_time(df, Plan(fn), None) == tasks
-
-
-def test_without_a_known_limit_a_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a known limit, as on a standalone cluster, the current slots are counted, and one warning is logged."""
-    caplog.set_level("WARNING")
-    df = frame({}, now=4, partitions=None, master=STANDALONE)
-    assert tasks_at_a_time(df, Plan(fn), None) == 4
-    assert caplog.messages == []
-    for _ in range(2):
-        assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
-    assert caplog.messages == [
-        "Spark does not report how many executors may still be added: the limits of the job (rate_limit) are divided "
-        "by the current number of concurrent tasks, and are exceeded if executors are added later; set "
-        "spark.cores.max on a standalone cluster, or give Limits.concurrent_tasks"
-    ]
-    caplog.clear()
-    tasks_at_a_time(df, Plan(fn, budget=Budget(60, cost=len), max_in_flight_job=9), None)
-    assert "the limits of the job (budget, max_in_flight_job) are divided by" in caplog.messages[0]
-
-
-@pytest.mark.parametrize(
-    ("df", "tasks"),
-    [
-        # The number of partitions limits the tasks of a batch, even if executors are added.
-        (frame({}, now=4, partitions=4, master=STANDALONE), 4),
-        (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
-        (frame(DYNAMIC, now=4, partitions=6), 6),
-        (frame({}, now=2, partitions=None, master="local[2]"), 2),
-        (frame({}, now=4, partitions=None), 8),
-    ],
-)
-def test_a_rate_within_its_limit_causes_no_warning(df: Any, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
-    assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == tasks
-    assert caplog.messages == []
-
-
-def test_a_rate_with_an_unknown_number_of_tasks_is_rejected() -> None:
-    """A rate with an unknown number of tasks is rejected, because each new executor would push the calls above it."""
-    df = frame(DYNAMIC, now=4, partitions=None)
-    plan = Plan(fn, rate_limit=10)
-    with pytest.raises(
-        InvalidPlanError, match=r"does not report how many tasks run at a time here: give Limits\.concurrent_tasks"
-    ):
-        check_tasks(plan, tasks_at_a_time(df, plan, None))
-    check_tasks(plan, tasks_at_a_time(df, plan, 5))
-    check_tasks(Plan(fn), tasks_at_a_time(df, Plan(fn), None))
-
-
-@pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
-def test_long_waits_before_the_first_call_are_logged(tasks: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """If a task waits long before its first call, as with a very large maxExecutors, a warning explains the wait."""
-    caplog.set_level("WARNING")
-    check_tasks(Plan(fn, rate_limit=20), tasks)
-    messages = [
-        f"rate_limit=20 is shared by {tasks} concurrent tasks, so each task waits {tasks / 20:.0f} s before its first"
-        " call; if fewer tasks run at a time, give Limits.concurrent_tasks"
-    ]
-    assert caplog.messages == (messages if warns else [])
-
-
-def test_with_another_limit_no_task_waits_before_its_first_call(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING")
-    check_tasks(Plan(fn, rate_limit=20, max_in_flight_job=10), 201)
-    assert caplog.messages == []
+    assert sharing_tasks(df, None) == tasks
+    assert sharing_tasks(df, 5) == 5
 
 
 async def fn(row: Any) -> None: ...
 
 
-def test_leases_need_no_number_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
-    """With leases, the limit of tasks may be unknown: tasks that cannot reach the driver assume the current slots."""
+def test_an_even_share_is_logged_once_in_an_application(caplog: pytest.LogCaptureFixture) -> None:
+    """Without leases, one warning contains the assumption and the remedy, unless the user has given the number."""
     caplog.set_level("WARNING")
-    plan = Plan(fn, max_in_flight_job=10)
-    df = frame(DYNAMIC, now=4, partitions=None)
-    assert sharing_tasks(df, plan, None, leases=True) == 4
-    assert sharing_tasks(df, plan, 7, leases=True) == 7
-    assert sharing_tasks(df, plan, None, leases=False) is None
-    with pytest.raises(InvalidPlanError, match="max_in_flight_job applies to the whole job"):
-        check_tasks(plan, None)
+    df = frame({}, now=4, master=STANDALONE)
+    plan, address = Plan(fn, rate_limit=10, tasks=4), ChannelAddress("", 0, b"")
+    log_limits(df, plan, Limits(rate_limit=10), address)
+    log_limits(df, Plan(fn, max_in_flight=10, tasks=4), Limits(max_in_flight=10), None)
+    log_limits(df, plan, Limits(rate_limit=10, concurrent_tasks=4), None)
     assert caplog.messages == []
+    for _ in range(2):
+        log_limits(df, plan, Limits(rate_limit=10), None)
+        log_limits(df, Plan(fn, tasks=4), Limits(), None)
+    assert caplog.messages == [SPLIT.format(tasks=4)]
+
+
+SPLIT = (
+    "the driver cannot lease the job's limits to its tasks: each task uses 1/{tasks} of rate_limit, budget, "
+    "max_in_flight_job and Auto.max, as if {tasks} tasks run at a time. Fewer tasks stay below the limits, and more "
+    "exceed them; give Limits.concurrent_tasks"
+)
 
 
 class OverConnect:
@@ -260,19 +153,18 @@ OverConnect.__module__ = "pyspark.sql.connect.dataframe"
 
 
 def test_tasks_over_connect_share_evenly(caplog: pytest.LogCaptureFixture) -> None:
-    """One warning contains the assumption and the remedy. The slots are counted once per session."""
+    """The slots are counted once per session. Without a limit that the user can divide, no warning is logged."""
     caplog.set_level("WARNING")
     df: Any = OverConnect(f"session-{next(APPLICATIONS)}")
     budget = Budget(6000, cost=len)
     for _ in range(2):
-        assert sharing_tasks(df, Plan(fn, budget=budget), None, leases=False) == 6
+        assert sharing_tasks(df, None) == 6
     assert df.jobs == 1
-    assert caplog.messages == [
-        "the driver cannot lease the job's limits to its tasks: each task uses 1/6 of rate_limit, budget, "
-        "max_in_flight_job and Auto.max, as if 6 tasks run at a time. Fewer tasks stay below the limits, and more "
-        "exceed them; give Limits.concurrent_tasks"
-    ]
-    assert sharing_tasks(df, Plan(fn, budget=budget), 3, leases=False) == 3
+    log_limits(df, Plan(fn, tasks=6), Limits(), None)
+    assert caplog.messages == []
+    log_limits(df, Plan(fn, budget=budget, tasks=6), Limits(budget=budget), None)
+    assert caplog.messages == [SPLIT.format(tasks=6)]
+    assert sharing_tasks(df, 3) == 3
     assert limits_of(Plan(fn, budget=budget)).share(6).amount_per_minute == 1000
 
 

@@ -1,4 +1,4 @@
-"""Tests of the rate limit, of Retry-After, and of unavailable destinations."""
+"""Tests of the rate, of Retry-After, and of unavailable destinations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run, chunks_of, definition, end, new_process
+from enrich_engine import Run, chunks_of, definition
 from lateness import Witness
 from virtual_engine import VirtualRun, virtual_now
 
-from spark_events.enrichment.engine import assembly, process
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.engine.process import current_process
-from spark_events.enrichment.engine.rate_limit import RateLimit
 from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 
@@ -38,6 +37,7 @@ def too_many(retry_after: str) -> StatusError:
     return StatusError(429, **{"Retry-After": retry_after})
 
 
+<<<<<<< HEAD
 def assert_not_early(times: list[float], start: float, interval: float) -> None:
     """Assert that no attempt precedes its time slot, counted from the start.
 
@@ -182,13 +182,15 @@ def test_the_slots_of_a_task_that_ends_early_are_reused(witness: Witness) -> Non
     assert_not_early(times[-3:], ended, 0.2)
 
 
+=======
+>>>>>>> F
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
     """The total timeout excludes the wait for the rate limit, because the user requested the rate."""
 
     async def fn(row: int) -> int:
         return row
 
-    assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
+    assert VirtualRun(fn, job=JobLimits(20), max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
 
 
 def test_rows_waiting_at_the_gate_of_a_blocked_loop_are_not_called() -> None:

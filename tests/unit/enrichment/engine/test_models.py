@@ -113,7 +113,7 @@ def test_answers_that_do_not_fit_columns_are_retried() -> None:
     def misfit(answer: Any) -> RowFailure | None:
         return RowFailure("error", "OutputError", "bad") if answer == "bad" else None
 
-    engine = Engine(Plan(fn, retry=AT_ONCE), definition(), None, misfit)
+    engine = Engine(Plan(fn, retry=AT_ONCE), definition(), misfit)
     assert [answers for _, answers in engine.run(chunks_of([0]))] == [["good"]]
 
 

@@ -19,6 +19,7 @@ from virtual_engine import VirtualRun, virtual_now, virtual_process
 from virtual_time import run
 
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.engine.quota import ReportedQuota
 from spark_events.enrichment.engine.rate_headers import lower_case
 from spark_events.enrichment.settings import Auto
@@ -306,7 +307,7 @@ def test_an_attempt_that_waited_for_the_rate_needs_a_reservation() -> None:
         rejected.extend([row] if remaining < 0 else [])
         return row
 
-    assert VirtualRun(fn, rate=50, max_in_flight=30).of(range(30)) == list(range(30))
+    assert VirtualRun(fn, job=JobLimits(50), max_in_flight=30).of(range(30)) == list(range(30))
     assert rejected == []
 
 

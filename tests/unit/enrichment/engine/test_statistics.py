@@ -9,6 +9,7 @@ import pytest
 from enrich_engine import Run, chunks_of
 from virtual_engine import VirtualRun
 
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.engine.statistics import merged, summary
 from spark_events.enrichment.settings import Retry
 
@@ -65,7 +66,7 @@ def test_the_limit_of_the_calls_in_flight_is_named() -> None:
     shown = summary(fixed.numbers)
     assert (shown["window.min"], shown["window.median"], shown["window.max"]) == (5, 5, 5)
     assert shown["at_limit_ms"] >= 100
-    rate = VirtualRun(fn, max_in_flight=5, rate=50)
+    rate = VirtualRun(fn, max_in_flight=5, job=JobLimits(50))
     rate.of(range(20))
     assert limits_of(rate) == {"rate_limit"}
     upstream = VirtualRun(slow, max_in_flight=50)
