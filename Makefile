@@ -60,10 +60,13 @@ yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, whic
 	@bash .ci/jars yarn
 
 table-formats: setup ## fetch Delta Lake and Iceberg for tests/spark/test_table_formats.py, which is skipped without them
-	@bash .ci/jars table-formats
+	@bash .ci/jars table-formats-3.5
+	@bash .ci/jars table-formats-4.0
 
-kafka-connector: setup ## fetch Spark's Kafka source for tests/spark/test_lost_broker.py, which is skipped without it
+kafka-connector: setup ## fetch Spark's Kafka source for each version, for tests such as tests/spark/test_lost_broker.py, which are skipped without it
 	@bash .ci/jars kafka-connector
+	@bash .ci/jars kafka-connector-3.5
+	@bash .ci/jars kafka-connector-4.0
 
 peers: setup ## fetch the listeners that the benchmarks `endings` and `peers` compare with, which leave them out otherwise
 	@bash .ci/jars peers

@@ -214,7 +214,7 @@ class Applications:
                 "failure.fingerprint": fingerprint("_OTHER", pipeline.how, None),
             }
             body = f"Application {pipeline.how}: {pipeline.cause}"
-            about = {**details, **(pipeline.attributes or unknown)}
+            about = {**details, **unknown, **pipeline.attributes}
             yield failure("application", (), body, Severity.ERROR, record.time, about)
 
     def _failure(

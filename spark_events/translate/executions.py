@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import msgspec
 
@@ -19,6 +20,8 @@ __all__ = ["Executions", "statement_attributes"]
 _REMEMBERED = 1_024
 _LIMIT = 4_096
 _OPERATION = "spark.connect.operation_id"
+#: Attributes of jobs that the start of their execution lacks: the context on all versions, the group before Spark 4.0.
+_OF_JOBS = ("spark.job.group", "openlineage.context")
 
 
 class Executions:
@@ -34,6 +37,7 @@ class Executions:
         self._pipelines = pipelines
         self._statements: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
         self._known: OrderedDict[str, dict[str, AttributeValue]] = OrderedDict()
+        self._roots: OrderedDict[str, str] = OrderedDict()
         self._operations: OrderedDict[str, AttributeValue] = OrderedDict()
 
     def started(self, record: SqlExecutionStart) -> None:
@@ -57,6 +61,15 @@ class Executions:
             run = self._queries.of_query(query)
             details |= {"spark.streaming.query.id": query} if run is None else run.scope_variables
         put(self._known, str(record.execution_id), present(details), _REMEMBERED)
+        if record.root_id not in (None, record.execution_id):
+            put(self._roots, str(record.execution_id), str(record.root_id), _REMEMBERED)
+
+    def job_started(self, execution_id: object, attributes: Mapping[str, AttributeValue]) -> None:
+        """Add what only a job tells about its execution, and about the execution in which that one is nested."""
+        found = {name: attributes[name] for name in _OF_JOBS if name in attributes}
+        for number in (execution_id, self._roots.get(str(execution_id))) if found else ():
+            known = self.attributes(number)
+            known.update({name: value for name, value in found.items() if name not in known})
 
     def statement_started(self, record: StatementStarted) -> None:
         """Remember a statement of the Thrift server."""

@@ -88,6 +88,8 @@ class Jobs:
         origin = origin_of(record.properties, self._queries, self._executions)
         put(self._running, job_id, (origin, record.stages), _RUNNING)
         self._standing.started(job_id, origin.execution_id)
+        if origin.execution_id is not None:
+            self._executions.job_started(origin.execution_id, origin.attributes)
         if origin.is_streaming:
             note_batch(record.properties, origin.run)
             if not self._streaming:

@@ -25,6 +25,7 @@ from spark_events.translate.draft import Draft, present
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.job_tags import job_tags
+from spark_events.translate.pipeline_definitions import Definition, Definitions
 from spark_events.translate.standing_failures import same_cause
 
 __all__ = ["FLOW", "PipelineOutcome", "Pipelines", "flow_of"]
@@ -32,20 +33,14 @@ __all__ = ["FLOW", "PipelineOutcome", "Pipelines", "flow_of"]
 #: Attribute of all events of a flow's work.
 FLOW = "spark.pipeline.flow"
 _DATASET = "spark.pipeline.dataset"
+#: File and line of the definition that failed.
+_LOCATION = "spark.pipeline.location"
 _MOST = 4_096
 #: Longest cause in the body of an event, in characters.
 _LONGEST_CAUSE = 300
 #: Maximum number of failed flows that the body of an event names.
 _MOST_NAMED = 5
-#: Field of a command, which Spark describes in the text format of protocol buffers.
-_FIELD = re.compile(r'^    (?:  )?(\w+): (?:"((?:[^"\\]|\\.)*)"|(\w+))$', re.MULTILINE)
 _COMMAND = re.compile(r"pipeline_command \{\s+(\w+) \{")
-_ESCAPED = re.compile(r"((?:\\[0-7]{3})+)|\\(.)", re.DOTALL)
-_BREAKS = {"n": "\n", "t": "\t", "r": "\r"}
-#: Flow that a SQL file defines; a flow without a name of its own has the name of its data set.
-_SQL_FLOW = re.compile(
-    r"\bCREATE\s+FLOW\s+([\w.`]+)\s+AS\s+(?:INSERT\s+INTO|AUTO\s+CDC\s+INTO)\s+([\w.`]+)", re.IGNORECASE
-)
 #: Status code with which Spark Connect begins the message of a failed command.
 _STATUS = re.compile(r"^[A-Z_]+:\s+")
 #: Application that a Python program creates for a Spark Connect server of its own.
@@ -76,19 +71,21 @@ class _Commands(msgspec.Struct):
 
     Attributes:
         commands: the commands of pipelines, by the ids of their operations.
-        datasets: the data set of each flow.
+        definitions: the flows and data sets.
         failed: attributes of the flows whose last failure stands.
         analysis: attributes of the last failures that name no flow: Spark could not analyse a flow.
         status: the status of the application's run; "" before a command defined the pipeline, DEFINED before the run.
         error: message of the failed command.
+        rejected: what that command should define; empty if it was no definition.
     """
 
     commands: dict[str, str] = {}
-    datasets: dict[str, str] = {}
+    definitions: Definitions = msgspec.field(default_factory=Definitions)
     failed: dict[str, dict[str, AttributeValue]] = {}
     analysis: list[dict[str, AttributeValue]] = []
     status: str = ""
     error: str = ""
+    rejected: Definition = Definition()
 
 
 class Pipelines:
@@ -121,11 +118,8 @@ class Pipelines:
         state, command = self._state, _COMMAND.match(record.statement)
         kind = command[1] if command else ""
         _put(state.commands, record.statement_id, kind)
-        fields = {name: _unescaped(text) or word for name, text, word in _FIELD.findall(record.statement)}
-        if flow := fields.get("flow_name"):
-            _put(state.datasets, flow, fields.get("target_dataset_name", flow))
-        for flow, dataset in _SQL_FLOW.findall(fields.get("sql_text", "")):
-            _put(state.datasets, flow.replace("`", ""), dataset.replace("`", ""))
+        if kind.startswith("define_"):
+            state.definitions.define(record.statement)
         state.status = "RUNNING" if kind == "start_run" else "DEFINED"
         self.is_new = True
 
@@ -149,6 +143,7 @@ class Pipelines:
         """
         kind = self._state.commands.get(record.statement_id, "")
         self._state.error = _STATUS.sub("", record.error)
+        self._state.rejected = Definition.of(record.statement) if kind.startswith("define_") else Definition()
         self._settle(record.statement_id, "FAILED")
         self._state.status, self.is_new = "FAILED", True
         if not self._has_own_server:
@@ -168,14 +163,14 @@ class Pipelines:
         """Return the attributes of a streaming flow, whose query has its name; empty for other queries."""
         if name is None or not self.knows(_operation(tags)):
             return {}
-        return {FLOW: name, _DATASET: self._dataset(name)}
+        return {FLOW: name, _DATASET: self._state.definitions.dataset(name)}
 
     def of_execution(self, tags: str, writes: Sequence[str]) -> dict[str, AttributeValue]:
         """Return the attributes of a batch flow, which writes its data set; empty for other SQL executions."""
         if not writes or not self.knows(_operation(tags)):
             return {}
         (written, *_) = writes
-        flows = [flow for flow, dataset in self._state.datasets.items() if _is_same(dataset, written)]
+        flows = self._state.definitions.flows_of(written)
         return {FLOW: flows[0] if len(flows) == 1 else written, _DATASET: written}
 
     def observe(self, draft: Draft) -> None:
@@ -208,9 +203,7 @@ class Pipelines:
             case "FAILED":
                 return PipelineOutcome("FAILED", *self._explained())
             case "DEFINED":
-                how = "failed before its run started"
-                cause = "an error in its definitions; the command's output contains the error"
-                return PipelineOutcome("FAILED", how, cause)
+                return PipelineOutcome("FAILED", "failed before its run started", *self._without_run())
             case _:
                 return None
 
@@ -232,36 +225,63 @@ class Pipelines:
             return self._unresolved(unresolved[1].split(", "), found)
         causes = {flow: str(about.get("failure.root_cause", "")) for flow, about in failed.items()}
         named = [flow for flow, cause in causes.items() if same_cause(cause, found.root_cause)] or list(failed)
+        if named:
+            return f"failed: {self._named(named)} failed", _one_line(causes[named[0]]), self._about(named[0], found)
+        return self._rejected(found)
+
+    def _without_run(self) -> tuple[str, dict[str, AttributeValue]]:
+        """Return the cause and the attributes of a failure in Python, between two commands.
+
+        The client does not tell Spark about the exception, so the definitions that it has sent are the only evidence.
+        """
+        last, attributes = self._state.definitions.last, dict[str, AttributeValue | None]()
+        where = f"the definitions, after that of {last.title}" if last.title else "the definitions"
+        if last.needs_flow:
+            where = f"the function of {last.title}"
+            attributes = {_DATASET: last.dataset, _LOCATION: last.place or None}
+        return f"an error in {where}; the command's output contains the error", present(attributes)
+
+    def _rejected(self, found: Diagnosis) -> tuple[str, str, dict[str, AttributeValue]]:
+        """Return what failed, the cause and the attributes, if Spark rejects a definition or the graph of all."""
+        rejected = self._state.rejected
+        if rejected.title:
+            about = {FLOW: rejected.flow, _DATASET: rejected.dataset, _LOCATION: rejected.place}
+            known = {name: value for name, value in about.items() if value}
+            return f"failed: Spark rejected {rejected.title}", found.summary, {**found.attributes, **known}
+        named = self._state.definitions.named_in(self._state.error)
         if not named:
             return "failed", found.summary, dict(found.attributes)
-        return f"failed: {self._named(named)} failed", _one_line(causes[named[0]]), self._about(named[0], found)
+        return f"failed: Spark rejected {self._named(named)}", found.summary, {**found.attributes, **self._of(named[0])}
 
     def _unresolved(self, flows: Sequence[str], found: Diagnosis) -> tuple[str, str, dict[str, AttributeValue]]:
         """Return the same about flows that Spark could not analyse; the error names only the flows."""
         causes = self._state.analysis
         cause = "; ".join(dict.fromkeys(_one_line(about.get("failure.root_cause", "")) for about in causes))
-        about = {**found.attributes, **(causes[0] if causes else {}), FLOW: flows[0], _DATASET: self._dataset(flows[0])}
+        about = {**found.attributes, **(causes[0] if causes else {}), **self._of(flows[0])}
         return f"failed: {self._named(flows)} could not be resolved", cause or found.summary, about
 
+    def _of(self, flow: str) -> dict[str, AttributeValue]:
+        """Return the flow, its data set and the line of its definition, as attributes."""
+        definitions = self._state.definitions
+        place = definitions.place(flow) or None
+        return present({FLOW: flow, _DATASET: definitions.dataset(flow), _LOCATION: place})
+
     def _named(self, flows: Sequence[str]) -> str:
-        failed = self._state.failed
-        datasets = {flow: failed.get(flow, {}).get(_DATASET) or self._dataset(flow) for flow in flows[:_MOST_NAMED]}
-        named = [f"flow '{flow}' of data set '{dataset}'" for flow, dataset in datasets.items()]
+        failed, definitions = self._state.failed, self._state.definitions
+        datasets = {
+            flow: failed.get(flow, {}).get(_DATASET) or definitions.dataset(flow) for flow in flows[:_MOST_NAMED]
+        }
+        named = [definitions.title(flow, str(dataset)) for flow, dataset in datasets.items()]
         more = f" and {len(flows) - _MOST_NAMED} more" if len(flows) > _MOST_NAMED else ""
         return f"{', '.join(named)}{more}"
 
     def _about(self, flow: str, found: Diagnosis) -> dict[str, AttributeValue]:
-        about = {FLOW: flow, **self._state.failed[flow]}
+        about = {**self._of(flow), **self._state.failed[flow]}
         return present({**found.attributes, **about, "failure.will_retry": False})
 
     def _settle(self, operation: str, status: str) -> None:
         if self._state.commands.get(operation) == "start_run":
             self._state.status, self.is_new = status, True
-
-    def _dataset(self, flow: str) -> str:
-        """Return the data set of a flow, whose name in a query has a catalog and a schema."""
-        datasets = self._state.datasets
-        return next((dataset for name, dataset in datasets.items() if _is_same(name, flow)), flow)
 
 
 def _one_line(cause: AttributeValue) -> str:
@@ -285,19 +305,3 @@ def _put(known: dict[str, _Value], key: str, value: _Value) -> None:
 
 def _operation(tags: str) -> str:
     return str(job_tags(tags).attributes.get("spark.connect.operation_id", ""))
-
-
-def _is_same(name: str, qualified: str) -> bool:
-    """Return whether a name, perhaps without catalog and schema, is that of a qualified name."""
-    return name == qualified or qualified.endswith(f".{name}") or name.endswith(f".{qualified}")
-
-
-def _unescaped(text: str) -> str:
-    """Return a string of the text format of protocol buffers, in which other bytes than ASCII are octal numbers."""
-
-    def replaced(found: re.Match[str]) -> str:
-        if found[1]:
-            return bytes(int(octal, 8) & 0xFF for octal in found[1].split("\\")[1:]).decode("utf-8", "replace")
-        return _BREAKS.get(found[2], found[2])
-
-    return _ESCAPED.sub(replaced, text)

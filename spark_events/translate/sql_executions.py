@@ -28,7 +28,14 @@ __all__ = ["SqlExecutions", "was_interrupted"]
 
 _REMEMBERED = 1_024
 #: Attributes of an execution that are those of its jobs, too.
-_OF_JOBS = ("spark.connect.", "spark.job.", "spark.thriftserver.", "spark.sql.statement", "spark.pipeline.")
+_OF_JOBS = (
+    "spark.connect.",
+    "spark.job.",
+    "spark.thriftserver.",
+    "spark.sql.statement",
+    "spark.pipeline.",
+    "openlineage.",
+)
 #: Error of an execution whose thread was interrupted, which is how Spark and programs cancel a statement.
 _INTERRUPTED = re.compile(r"java\.(?:lang\.InterruptedException|nio\.channels\.ClosedByInterruptException)\b")
 #: Description that Spark sets on the executions of a micro-batch.

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+from fakes import ROOT
 from inherited import INHERITED
 from spark.quick_java import JVM_OPTIONS, quick_java_home
 
@@ -60,6 +61,12 @@ def spark_version() -> tuple[int, ...]:
     except importlib.metadata.PackageNotFoundError:
         return (0,)
     return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def jars_for(name: str) -> Path:
+    """Return the folder of a library's jars for this Spark, which ``make`` downloads into ``.tools``."""
+    version = ".".join(map(str, spark_version()[:2]))
+    return ROOT / ".tools" / f"{name}{f'-{version}' if version in ('3.5', '4.0') else ''}" / "jars"
 
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"

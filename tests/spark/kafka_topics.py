@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from fakes import ROOT
 from missing import missing
 from reporters.peers.kafka import Kafka
+from spark.harness import jars_for
 
-_JARS = ROOT / ".tools" / "kafka-connector" / "jars"
+_JARS = jars_for("kafka-connector")
 
 
 def kafka_jars() -> str:
@@ -21,7 +21,7 @@ def kafka_jars() -> str:
 def broker_with(topics: Mapping[str, Iterable[bytes]]) -> Iterator[Kafka]:
     """Run a broker whose topics contain these messages; skip the test if Spark's Kafka source is missing."""
     if not _JARS.is_dir():
-        missing("there is no Kafka source for Spark in .tools/kafka-connector; make kafka-connector fetches it")
+        missing(f"there is no Kafka source for this Spark in {_JARS}; make kafka-connector fetches it")
     broker = Kafka()
     broker.start()
     try:

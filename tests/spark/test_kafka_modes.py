@@ -1,4 +1,4 @@
-"""Tests of the events of each mode of a query, and of backlogs, with a real Kafka broker."""
+"""Tests of micro-batches and continuous mode, and of backlogs, with a real Kafka broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from reporters.peers.kafka import Kafka
 from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 from spark.kafka_topics import broker_with, kafka_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-_MODES = ("micro-batch", "continuous", "real-time")
+_MODES = ("micro-batch", "continuous")
 _ROWS, _PER_BATCH = 1_000, 100
 
 
@@ -33,7 +33,6 @@ def run(lab: Lab, broker: Kafka) -> Run:
         **file_reporter(Path("{folder}/events.jsonl"), "async-queued"),
         "events.deadline.backlog.records": "1",
         "spark.master": "local[4]",
-        "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
         "spark.jars": kafka_jars(),
     }
     found = lab.run("kafka_modes.py", broker.servers, "clicks", *_MODES, defaults=settings)
@@ -70,20 +69,3 @@ def test_epochs_of_continuous_queries_are_not_reported(run: Run) -> None:
     assert len(run.commits("continuous")) >= 2
     assert run.truth("continuous") == 0
     assert run.named("BatchCommitEvent", spark_streaming_query_name="continuous") == []
-
-
-def test_batches_of_real_time_mode_are_no_proof(run: Run) -> None:
-    """Without state, Spark tracks the progress of real-time mode asynchronously, without an option."""
-    reported = run.named("BatchCommitEvent", spark_streaming_query_name="real-time")
-    assert len(reported) >= 2
-    assert {event["attributes"]["spark.batch.committed"] for event in reported} == {False}
-    assert sum(event["attributes"]["spark.batch.rows_input"] for event in reported) == _ROWS
-    # A batch lasts as long as the trigger says, with or without data.
-    assert all(event["attributes"]["spark.batch.duration.trigger_execution_ms"] >= 5_000 for event in reported)
-
-
-def test_the_commits_of_real_time_mode_are_reported_when_they_are_written(run: Run) -> None:
-    """Together, the events cover each batch up to the last entry once."""
-    written = [event["attributes"] for event in run.named("CommitWrittenEvent", spark_streaming_query_name="real-time")]
-    covered = [batch for one in written for batch in range(one["spark.batch.first_id"], one["spark.batch.id"] + 1)]
-    assert covered == list(range(max(run.commits("real-time")) + 1))

@@ -11,7 +11,7 @@ from reporters.peers.kafka import Kafka
 from spark.harness import PATIENT, Lab, file_reporter, two_lines
 from spark.kafka_topics import broker_with, kafka_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 #: Package of Spark's Kafka source.
 _KAFKA = "org.apache.spark.sql.kafka010."

@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 _DEFINITIONS = Path(__file__).parent / "pipelines"
-_PIPELINES = ("good", "bad_view", "bad_stream", "unresolved", "bad_definition")
+_PIPELINES = ("good", "bad_view", "bad_stream", "unresolved", "bad_definition", "bad_function", "cycle", "twice")
 _CATALOG = "spark_catalog.default."
 _RETRIES = 1
 #: The command rejects a master in Spark's defaults; it passes its own.
@@ -148,7 +148,34 @@ def test_flows_that_do_not_resolve_are_named(runs: dict[str, Future[Run]]) -> No
     for text in ("'totals'", "'customers'", "could not be resolved", "people", "amount"):
         assert text in alarm["body"]
     assert "'orders'" not in alarm["body"].partition("could not be resolved")[0]
+    assert all(_line_of("unresolved", name) in alarm["body"] for name in ("totals", "customers"))
     assert not [e for e in events if "spark.job.id" in e["attributes"]]
+
+
+def _line_of(pipeline: str, function: str) -> str:
+    """Return the line that Spark reports for a data set: that of the decorator of its function."""
+    lines = (_DEFINITIONS / f"{pipeline}.py").read_text(encoding="utf-8").splitlines()
+    return f"definitions.py:{lines.index(f'def {function}() -> DataFrame:')}"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "beginning", "functions"),
+    [
+        ("bad_function", "failed before its run started: an error in the function of data set 'totals' (", ["totals"]),
+        ("cycle", "failed: Spark rejected flow 'orders' of data set 'orders' (", ["orders", "totals"]),
+        ("twice", "failed: Spark rejected data set 'orders' (", ["second"]),
+    ],
+)
+def test_an_error_in_a_definition_has_its_line(
+    pipeline: str, beginning: str, functions: list[str], runs: dict[str, Future[Run]]
+) -> None:
+    """Body and attributes name the data set and the line that defines it."""
+    (alarm,) = [e for e in _failures(runs[pipeline].result().events()) if e["severity"] == "ERROR"]
+    assert f"application {beginning}" in alarm["body"]
+    lines = [_line_of(pipeline, function) for function in functions]
+    assert all(line in alarm["body"] for line in lines)
+    assert alarm["attributes"]["spark.pipeline.location"].endswith(f"/{lines[0]}")
+    assert alarm["attributes"]["spark.pipeline.dataset"] == ("totals" if pipeline == "bad_function" else "orders")
 
 
 def test_an_error_in_the_definitions_is_a_failure(runs: dict[str, Future[Run]]) -> None:

@@ -7,25 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import ROOT
 from missing import missing
-from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, jars_for, spark_version, two_lines
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(
-        spark_version()[:2] != (4, 0), reason="these versions of Delta Lake and Iceberg are for Spark 4.0"
-    ),
+    pytest.mark.skipif(spark_version() >= (4, 1), reason="no release of Delta Lake and Iceberg is for this Spark"),
 ]
 
-_JARS = ROOT / ".tools" / "table-formats" / "jars"
+_JARS = jars_for("table-formats")
 
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
     if not _JARS.is_dir():
-        missing("there are no Delta Lake and Iceberg in .tools/table-formats; make table-formats fetches them")
+        missing(f"there are no Delta Lake and Iceberg for this Spark in {_JARS}; make table-formats fetches them")
     extensions = (
         "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     )

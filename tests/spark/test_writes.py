@@ -58,6 +58,7 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
         ("spark_catalog.default.orders", "append", 1),
         ("dir", "overwrite", 6),
         ("grouped", "create", 5),
+        ("spark_catalog.default.copied", "create", 6),
         ("totals", "create", None),
         ("totals", "append", None),
         ("spark_catalog.default.low", "append", 4),
@@ -71,6 +72,14 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
     bodies = [event["body"] for event in run.named("DataWrittenEvent")]
     assert bodies[0].startswith("writes: SQL execution 0 wrote 10 rows in ")
     assert {event["severity"] for event in run.named("DataWrittenEvent")} == {"INFO"}
+
+
+def test_a_write_has_the_group_and_the_lineage_of_its_jobs(run: Run) -> None:
+    """The start of an execution lacks the context, and on Spark 3.5 the group."""
+    written = [event["attributes"] for event in run.named("DataWrittenEvent")]
+    of_jobs = [(one.get("spark.job.group"), one.get("openlineage.context")) for one in written]
+    assert of_jobs[5:7] == [("loads", "orders/v2")] * 2
+    assert set(of_jobs[:5] + of_jobs[7:]) == {(None, None)}
 
 
 def test_writes_of_micro_batches_are_events_on_request(run: Run, with_streams: Run) -> None:

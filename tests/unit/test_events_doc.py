@@ -292,8 +292,11 @@ def of_a_pipeline() -> list[Event]:
     uuid = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb"
     tags = f"SparkConnect_OperationTag_User_ada_Session_{uuid}_Operation_{uuid}"
     started = {"kind": "pipeline_command_started", "statement_id": uuid, "time": START}
+    place = '    source_code_location {\n      file_name: "/a.py"\n      line_number: 14\n    }'
+    defined = f'pipeline_command {{\n  define_flow {{\n    flow_name: "clicks"\n{place}\n  }}\n}}'
     records = [
         application_start(pipeline="shop", command="pyspark-shell"),
+        {**started, "statement_id": "d", "statement": defined},
         {**started, "statement": "pipeline_command {\n  start_run {\n  }\n}"},
         query_started(name="clicks", tags=tags),
         query_terminated(exception="a.B: x"),

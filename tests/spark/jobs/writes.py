@@ -37,7 +37,12 @@ spark.sql("insert into orders values (1)")
 spark.sql(f"insert overwrite directory '{path('dir')}' using csv select * from orders")
 spark.table("orders").groupBy("id").count().collect()
 # Adaptive execution plans this write again after the shuffle.
+spark.sparkContext.setLocalProperty("spark.jobGroup.id", "loads")
+spark.sparkContext.setLocalProperty("spark.openlineage.context", "orders/v2")
 spark.table("orders").groupBy("id").count().write.parquet(path("grouped"))
+spark.table("orders").write.saveAsTable("copied")
+for name in ("spark.jobGroup.id", "spark.openlineage.context"):
+    spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
 truth["grouped"] = files(path("grouped"))
 # A connector without metrics
 for mode in ("errorifexists", "append", "ignore"):

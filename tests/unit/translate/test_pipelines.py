@@ -17,8 +17,11 @@ SHELL = {"command": "org.apache.spark.deploy.SparkSubmit --conf a=b pyspark-shel
 QUERY = "spark_catalog.default.clicks_of_web"
 
 
-def command(kind: str, identity: str, **fields: str) -> dict[str, Any]:
+def command(kind: str, identity: str, line: int | None = None, **fields: str) -> dict[str, Any]:
     lines = [f'    {name}: "{value}"' for name, value in fields.items()]
+    if line is not None:
+        place = ['      file_name: "/shop/definitions.py"', f"      line_number: {line}"]
+        lines += ["    source_code_location {", *place, "    }"]
     text = "\n".join(["pipeline_command {", f"  {kind} {{", '    dataflow_graph_id: "g"', *lines, "  }", "}"])
     return {**about("pipeline_command_started", identity), "statement": text}
 
@@ -204,3 +207,71 @@ def test_work_of_other_clients_belongs_to_no_flow() -> None:
     other = TAG.replace(RUN, "117d1ebc-5fb8-4545-b00e-2d6ac82a7004")
     found = events(*STARTED, query_started(name=QUERY, tags=other))
     assert "spark.pipeline.flow" not in found[-1].attributes
+
+
+def output(kind: str, name: str, line: int, identity: str = "o8") -> dict[str, Any]:
+    defined = command("define_output", identity, line, output_name=name)
+    defined["statement"] = defined["statement"].replace('"g"\n', f'"g"\n    output_type: {kind}\n', 1)
+    return defined
+
+
+FLOW_OF_TOTALS = command("define_flow", "o9", 14, flow_name="totals", target_dataset_name="totals")
+
+
+@pytest.mark.parametrize(
+    ("records", "where", "known"),
+    [
+        (
+            [output("MATERIALIZED_VIEW", "totals", 14)],
+            "an error in the function of data set 'totals' (definitions.py:14); ",
+            {"dataset": "totals", "location": "/shop/definitions.py:14"},
+        ),
+        # A table may have no flow, or flows that have functions of their own.
+        (
+            [output("TABLE", "totals", 14)],
+            "an error in the definitions, after that of data set 'totals' (definitions.py:14); ",
+            {},
+        ),
+        (
+            [output("MATERIALIZED_VIEW", "totals", 14), FLOW_OF_TOTALS],
+            "an error in the definitions, after that of flow 'totals' of data set 'totals' (definitions.py:14); ",
+            {},
+        ),
+        (
+            [command("define_sql_graph_elements", "o7", sql_file_path="/shop/a.sql")],
+            "an error in the definitions, after that of a.sql; ",
+            {},
+        ),
+        ([command("create_dataflow_graph", "o1")], "an error in the definitions; ", {}),
+    ],
+)
+def test_an_error_in_python_is_placed_by_the_last_definition(
+    records: list[dict[str, Any]], where: str, known: dict[str, str]
+) -> None:
+    """Python sends a data set before it calls its function, and the flow afterwards."""
+    (alarm,) = alarms(events(*records, application_end()))
+    assert f"failed before its run started: {where}" in alarm.body
+    found = {key: value for key, value in alarm.attributes.items() if key.startswith("spark.pipeline.")}
+    assert found == {f"spark.pipeline.{key}": value for key, value in known.items()}
+    assert alarm.attributes["failure.class"] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "error", ["a cycle of 'spark_catalog.default.totals'", "a cycle of `spark_catalog`.`default`.`totals`"]
+)
+def test_a_graph_that_spark_rejects_names_its_flows(error: str) -> None:
+    (alarm,) = alarms(events(FLOW_OF_TOTALS, command("start_run", RUN), failed(error), application_end()))
+    title = "flow 'totals' of data set 'totals' (definitions.py:14)"
+    assert alarm.body.endswith(f"application failed: Spark rejected {title}: {error}")
+    assert alarm.attributes["spark.pipeline.location"] == "/shop/definitions.py:14"
+
+
+def test_a_definition_that_spark_rejects_is_named() -> None:
+    rejected = output("TABLE", "totals", 14)
+    error = {**failed("[A_B] twice", "o8"), "statement": rejected["statement"]}
+    for command_line, role in ((SHELL["command"], "alarm"), ("other", "member")):
+        found = events(FLOW_OF_TOTALS, rejected, error, application_end(), command=command_line)
+        (failure,) = [e for e in found if e.name == "JobFailureEvent"]
+        assert "failed: Spark rejected data set 'totals' (definitions.py:14): [A_B] twice" in failure.body
+        assert failure.attributes.get("incident.role") == role
+        assert failure.attributes["spark.pipeline.dataset"] == "totals"

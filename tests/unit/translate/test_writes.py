@@ -65,3 +65,14 @@ def test_each_insertion_of_a_statement_is_one_event() -> None:
     ]
     assert {one["spark.sql.execution.id"] for one in about} == {"7"}
     assert len({event.event_id for event in events}) == 2
+
+
+@pytest.mark.parametrize("execution", ["7", "8"], ids=["outermost", "nested"])
+def test_a_write_has_what_only_its_jobs_tell(execution: str) -> None:
+    properties = {"spark.sql.execution.id": execution, "spark.jobGroup.id": "loads", "spark.openlineage.context": "v2"}
+    start = {"kind": "sql_execution_start", "time": START, "root_id": 7}
+    starts = [start | {"execution_id": 7}, start | {"execution_id": 8}]
+    (event,) = written(
+        {"7": CREATES}, *starts, {"kind": "job_start", "job_id": 1, "time": START, "properties": properties}
+    )
+    assert (event.attributes["spark.job.group"], event.attributes["openlineage.context"]) == ("loads", "v2")
