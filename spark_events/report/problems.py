@@ -17,19 +17,20 @@ from spark_events.event.text import on_one_line, visible
 from spark_events.report.cards import card
 from spark_events.report.numbers import QUERY
 from spark_events.report.report_model import KafkaRecord, Link, ProblemCard, StaleSource
-from spark_events.report.runs import FAILURE
 from spark_events.report.table import EventTable
 from spark_events.report.wording import counted, named, span, typed, when
 
 _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 #: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
 _LOOP = 3
+_RUNBOOK = "incident.runbook_url"
 _LEVELS = {"FATAL": 0, "ERROR": 1}
-_ROWS = f"""
+_ROWS = """
 WITH known AS (SELECT id, any_value(attributes) AS attributes FROM detail GROUP BY id),
-last_failure AS (
-  SELECT unnest(['a:' || app, {QUERY}]) AS subject, arg_max(id, (ts, sequence)) AS id FROM event
-  WHERE {FAILURE} GROUP BY 1
+late AS (
+  SELECT entity, subject, environment, arg_max(event_id, opened_ts_millis) AS event_id,
+    max(opened_ts_millis) AS since
+  FROM spark_events_incidents WHERE kind = 'overdue' AND is_open GROUP BY ALL
 ), started AS (
   SELECT app_id, arg_min(id, (ts, sequence)) AS id FROM event
   WHERE name = 'JobStatusChangeEvent' AND entity = 'application' GROUP BY app_id
@@ -41,15 +42,16 @@ last_failure AS (
   FROM spark_events_runs WHERE entity = 'application' GROUP BY app_id
 )
 SELECT now.*, CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subject AS key,
-  CAST(coalesce(alarm.attributes, failed.attributes) AS VARCHAR) AS attributes,
+  CAST(alarm.attributes AS VARCHAR) AS attributes, about.app_id IS NOT DISTINCT FROM now.app_id AS is_of_run,
+  CAST(overdue.attributes AS VARCHAR) AS late, late.since AS late_since,
   CAST(start.attributes AS VARCHAR) AS base, history.opened, ended.status AS application_status, ended.is_long_running,
   coalesce(about.severity, 0) AS number, about.body
 FROM spark_events_now AS now
 LEFT JOIN known AS alarm ON alarm.id = now.event_id
 LEFT JOIN event AS about ON about.id = now.event_id
-LEFT JOIN last_failure ON now.kind IN ('ended', 'crash-loop')
-  AND last_failure.subject = CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subject
-LEFT JOIN known AS failed ON failed.id = last_failure.id
+LEFT JOIN late ON now.kind IN ('silent', 'crash-loop') AND late.entity = now.entity AND late.subject = now.subject
+  AND late.environment = now.environment
+LEFT JOIN known AS overdue ON overdue.id = late.event_id
 LEFT JOIN started ON started.app_id = now.app_id
 LEFT JOIN known AS start ON start.id = started.id
 LEFT JOIN history ON history.incident_key = now.incident_key
@@ -110,12 +112,16 @@ def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource,
 def _problem(
     row: dict[str, Any], commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
 ) -> ProblemCard:
-    about: dict[str, Any] = json.loads(row["base"] or "{}") | json.loads(row["attributes"] or "{}")
+    start: dict[str, Any] = json.loads(row["base"] or "{}")
+    reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
+    late: dict[str, Any] = json.loads(row["late"] or "{}")
+    about = start | reported
+    # The failure of an earlier run says nothing about the place of this one.
+    run = about if row["is_of_run"] else {key: reported[key] for key in reported if key == _RUNBOOK} | start
     environment = _text(about, "deployment.environment.name")
     committed = commits.get((row["key"], environment or ""), (None, None))
     kind, is_query = row["kind"], row["entity"] == "query"
-    has_failed = kind in ("failure", "ended", "crash-loop")
-    failed = row["attributes"] is not None and has_failed
+    failed = row["attributes"] is not None and kind not in ("overdue", "breaker")
     cause = about.get("failure.root_cause") or about.get("exception.message") if failed else None
     if kind == "failure":
         cause = cause or row["cause"] or row["body"]
@@ -138,12 +144,14 @@ def _problem(
         name=row["name"],
         application=row["app_name"] or "?",
         app_id=row["app_id"],
-        title=_title(name, row, about, at),
+        title=_title(name, row, about, at) + _hidden(row, late, at),
         since=row["since_ts_millis"],
         last=row["last_ts_millis"],
         duration_ms=max(0, at - row["since_ts_millis"]),
         times=row["opened"] or 1,
         alarms=row["times"] or 1,
+        failed_runs=row["failed_runs"] or 0,
+        silent_since=row["silent_since_ts_millis"],
         cause=None if cause is None else visible(str(cause)),
         error_type=_text(about, "error.type") if failed else None,
         failure_class=_text(about, "failure.class") if failed else None,
@@ -152,7 +160,7 @@ def _problem(
         location=(
             _text(about, "failure.location") or _text(about, "failure.preceding.location")
             if failed
-            else _text(about, "spark.deadline.location") or _text(about, "spark.deadline.place")
+            else _text(late or about, "spark.deadline.location") or _text(late or about, "spark.deadline.place")
         ),
         source_line=_text(about, "failure.source_line") if failed else None,
         committed_batch=committed[0],
@@ -164,11 +172,9 @@ def _problem(
         data_partition=partition if failed and isinstance(partition, int) else None,
         application_ended=has_ended,
         environment=environment,
-        tags={
-            key.removeprefix("spark.tag."): str(value) for key, value in about.items() if key.startswith("spark.tag.")
-        },
-        host=_text(about, "host.name"),
-        links=_links(about, has_ended),
+        tags={key.removeprefix("spark.tag."): str(value) for key, value in run.items() if key.startswith("spark.tag.")},
+        host=_text(run, "host.name"),
+        links=_links(run, has_ended),
         command=_command(place, row["app_name"] or "?", row["app_id"], row["incident_key"]),
         text="",
     )
@@ -205,17 +211,41 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
     if kind == "crash-loop":
         ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
         if row["times"] < _LOOP:
-            return f"{name} was down for {span(row['usual_ms'])} of the last hour; {ago}"
-        down = f", down for {span(row['usual_ms'])}" if row["usual_ms"] else ""
-        return f"{name} is in a crash loop: {counted(row['times'], 'run')} failed in the last hour{down}; {ago}"
+            return f"{name} was down for {span(row['down_ms'])} of the last hour; {ago}"
+        down = f", down for {span(row['down_ms'])}" if row["down_ms"] else ""
+        return f"{name} is in a crash loop: {_of_last_hour(row['times'])}{down}; {ago}"
     if kind == "overdue":
-        what = str(about.get("spark.deadline.subject") or "work")
-        number = about.get({"batch": "spark.batch.id", "job": "spark.job.id", "stage": "spark.stage.id"}.get(what, ""))
-        limit = about.get("spark.deadline.limit_ms")
-        work = what if number is None else f"{what} {number}"
-        return f"{name}: {work} has been overdue {lasting}" + (f", limit {span(limit)}" if limit else "")
+        return f"{name}: {_overdue(about, since, at)}"
     reporter = f"Reporter '{about.get('spark.events.reporter.name', '?')}' of '{named(row['app_name'])}'"
     return f"{reporter} has been open {lasting}"
+
+
+def _overdue(about: dict[str, Any], since: int, at: int) -> str:
+    what = str(about.get("spark.deadline.subject") or "work")
+    number = about.get({"batch": "spark.batch.id", "job": "spark.job.id", "stage": "spark.stage.id"}.get(what, ""))
+    limit = about.get("spark.deadline.limit_ms")
+    work = what if number is None else f"{what} {number}"
+    lasting = f"since {when(since)} ({span(max(0, at - since))})"
+    return f"{work} has been overdue {lasting}" + (f", limit {span(limit)}" if limit else "")
+
+
+def _hidden(row: dict[str, Any], late: dict[str, Any], at: int) -> str:
+    """Return what else is wrong: the crash loop, the silence or the overdue work that the shown problem hides."""
+    hidden = []
+    failed = row["failed_runs"] or 0
+    if row["kind"] != "crash-loop" and failed and (row["kind"] != "failure" or failed > row["times"]):
+        hidden.append(_of_last_hour(failed))
+    if row["kind"] == "silent" and row["down_ms"]:
+        hidden.append(f"down for {span(row['down_ms'])} of the last hour")
+    if row["kind"] != "silent" and (since := row["silent_since_ts_millis"]) is not None:
+        hidden.append(f"silent since {when(since)} ({span(max(0, at - since))})")
+    if late:
+        hidden.append(_overdue(late, row["late_since"], at))
+    return "".join(f"; {one}" for one in hidden)
+
+
+def _of_last_hour(failed: int) -> str:
+    return f"{counted(failed, 'run')} failed in the last hour"
 
 
 def _joined(some: list[ProblemCard]) -> ProblemCard:
@@ -225,15 +255,18 @@ def _joined(some: list[ProblemCard]) -> ProblemCard:
         return first
     state = {"failure": "are down", "ended": "are down", "silent": "are silent", "overdue": "are overdue"}
     title = f"{len(some):,} queries of '{named(first.application)}' {state.get(first.kind, 'fail repeatedly')}"
+    failed = sum(one.failed_runs for one in some)
+    more_failed = f"; {_of_last_hour(failed)}" if failed and first.kind == "silent" else ""
     names = ", ".join(named(one.name) for one in sorted(some, key=lambda one: one.name)[:3])
     more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
     since = f"since {when(first.since)} ({span(first.duration_ms)})"
     joined = dataclasses.replace(
         first,
-        title=f"{title} {since}: {names}{more}",
+        title=f"{title} {since}: {names}{more}{more_failed}",
         subjects=tuple(one.subject for one in some),
         last=max(one.last for one in some),
         alarms=sum(one.alarms for one in some),
+        failed_runs=failed,
     )
     return dataclasses.replace(joined, text=card(joined))
 
@@ -241,7 +274,7 @@ def _joined(some: list[ProblemCard]) -> ProblemCard:
 def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
     """Return the links, the most useful first. The driver's UI works only while the application runs."""
     known = [
-        ("runbook", "incident.runbook_url"),
+        ("runbook", _RUNBOOK),
         ("history server", "spark.history.url"),
         *(() if has_ended else (("Spark UI", "spark.ui.url"),)),
         ("YARN", "spark.yarn.tracking_url"),

@@ -69,6 +69,8 @@ class ProblemCard:
         title: a sentence that says what is wrong, since when and for how long.
         times: number of incidents with this key in the period, this one included.
         alarms: number of alarms of this incident.
+        failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
+        silent_since: when it fell silent, whatever the kind of the problem; None if it is not silent.
         retry_useful: whether a rerun may help; None if unknown.
         recommendation: a setting with its old and its proposed value.
         committed_batch: last committed batch of the query.
@@ -96,6 +98,8 @@ class ProblemCard:
     duration_ms: int
     times: int
     alarms: int
+    failed_runs: int
+    silent_since: int | None
     cause: str | None
     error_type: str | None
     failure_class: str | None

@@ -133,7 +133,7 @@ LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
 )
-_COMPUTED = tuple(f"spark_events_{name}" for name in ("runs", "failures", "incidents", "now", "silent"))
+_COMPUTED = tuple(f"spark_events_{name}" for name in ("runs", "failures", "incidents", "silent", "now"))
 _MEMORY, _THREADS = "300MB", 2
 #: Errors of DuckDB about its memory, and about the disk for temporary files.
 _FULL = re.compile(r"(?i)out of memory|no space left|quota|max_temp_directory_size|could not write|failed to offload")

@@ -17,8 +17,8 @@ _TEXTS = {
     "spark_events_incidents": INCIDENTS,
     "spark_events_sla_violations": SLA_VIOLATIONS,
     "spark_events_sources": SOURCES,
-    "spark_events_now": NOW,
     "spark_events_silent": SILENT,
+    "spark_events_now": NOW,
     "spark_events_uptime": UPTIME,
 }
 NAMES = tuple(_TEXTS)

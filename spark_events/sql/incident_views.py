@@ -182,7 +182,8 @@ SELECT incident_key, kind, max(CASE WHEN position = 1 THEN app_name END) AS app_
   max(CASE WHEN position = 1 THEN cause_key END) AS cause_key,
   max(CASE WHEN position = 1 THEN incident_id END) AS incident_id,
   max(CASE WHEN position = 1 THEN event_id END) AS event_id,
-  max(CASE WHEN position = 1 THEN environment END) AS environment
+  max(CASE WHEN position = 1 THEN environment END) AS environment,
+  max(CASE WHEN position = 1 THEN failure_class END) AS failure_class
 FROM placed GROUP BY incident_key, kind, closed
 UNION ALL
 SELECT coalesce(
@@ -195,7 +196,7 @@ SELECT coalesce(
   closed IS NULL, 1,
   CASE WHEN coalesce(query_name, query_id) IS NULL THEN 'application' ELSE 'query' END,
   coalesce(coalesce(app_name, app_id, '') || '/' || coalesce(query_name, query_id), app_name, app_id), app_id,
-  query_run_id, NULL, NULL, event_id, event_id, environment
+  query_run_id, NULL, NULL, event_id, event_id, environment, NULL
 FROM followed
 WHERE (status = 'OVERDUE' AND coalesce(old, 'ON_TIME') = 'ON_TIME')
   OR (status = 'open' AND coalesce(old, 'closed') = 'closed')

@@ -106,6 +106,117 @@ def test_ok_is_not_said_over_a_fire(tell: Callable[[Story], None], kinds: list[s
     assert all(len(problem.text.splitlines()) <= 8 for problem in report.problems)
 
 
+def crashed_and_fell_silent(story: Story) -> None:
+    """Five runs failed in the last hour; the sixth has reported nothing for 20 minutes."""
+    for run in range(1, 6):
+        at = NOW - 58 * MINUTE + run * 5 * MINUTE
+        app, query = stream(story, run, at)
+        query.commit(at + 10 * SECOND, 100)
+        about = {"failure.location": "/jobs/shop.py:7 in main", "spark.history.url": f"http://history/app-{run}"}
+        app.failure(at + 3 * MINUTE, "application", "KeyError: 'CHF'", **about, **{"incident.role": "alarm"})
+        app.status("FAILED", at + 3 * MINUTE)
+    app = story.application("shop", "app-6")
+    app.status("RUNNING", NOW - 25 * MINUTE, **{"spark.history.url": "http://history/app-6"})
+    query = app.query("clicks", "run-6", "checkpoint-6")
+    query.status("RUNNING", NOW - 25 * MINUTE)
+    for number in range(20):
+        query.commit(NOW - 24 * MINUTE + number * 12 * SECOND, 100)
+
+
+def test_a_silence_tells_of_the_crash_loop_before_it() -> None:
+    """One state at a time, and the failures, their cause and their line are told."""
+    story = Story()
+    crashed_and_fell_silent(story)
+    report = report_of(story.events, now=NOW, draw=True)
+    (problem,) = report.problems
+    assert (problem.kind, problem.app_id, problem.failed_runs) == ("silent", "app-6", 5)
+    assert problem.title.startswith("Application 'shop' is silent: no event since ")
+    assert "; 5 runs failed in the last hour; down for " in problem.title
+    assert (problem.cause, problem.failure_class) == ("KeyError: 'CHF'", "USER_CODE")
+    assert problem.location == "/jobs/shop.py:7 in main"
+    # The links are those of the run that is silent.
+    assert [link.url for link in problem.links] == ["http://history/app-6"]
+    assert {one.outcome for one in report.subjects} == {"SILENT"}
+    assert report.drawing is not None
+    last = max(event.observed_ts_millis for event in story.events)
+    for lane in report.drawing.lanes.values():
+        assert [segment[:3] for segment in lane if segment[2] == "no data"] == [(last, NOW, "no data")]
+
+
+def test_a_failure_tells_of_the_silence_after_it() -> None:
+    """An incident stays open until a commit; meanwhile, the query restarted and hangs."""
+    story = Story()
+    app, query = stream(story, at=NOW - 3 * HOUR)
+    for minute in range(30):
+        query.commit(NOW - 170 * MINUTE + minute * MINUTE, 100)
+    query.failure(NOW - 2 * HOUR, "query")
+    query.status("FAILED", NOW - 2 * HOUR)
+    app.status("FAILED", NOW - 2 * HOUR)
+    app, query = stream(story, 2, NOW - 119 * MINUTE)
+    for number in range(20):
+        app.event("Other", NOW - 118 * MINUTE + number * SECOND)
+    report = report_of(story.events, now=NOW, draw=True)
+    silent = NOW - 118 * MINUTE + 19 * SECOND
+    assert [(one.kind, one.entity, one.silent_since) for one in report.problems] == [
+        ("failure", "query", None),
+        ("silent", "application", silent),
+    ]
+    assert {one.outcome for one in report.subjects} == {"SILENT"}
+    assert report.drawing is not None
+    for lane in report.drawing.lanes.values():
+        assert [segment[:3] for segment in lane if segment[2] == "no data"] == [(silent, NOW, "no data")]
+
+
+def test_a_silent_application_does_not_hide_the_crash_loop_of_its_query() -> None:
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", NOW - 2 * HOUR)
+    for run in range(5):
+        query = app.query("clicks", f"run-{run}")
+        at = NOW - 55 * MINUTE + run * 5 * MINUTE
+        query.status("RUNNING", at)
+        query.commit(at + MINUTE, 100)
+        if run < 4:
+            query.failure(at + 4 * MINUTE, "query", "KeyError: 'CHF'")
+            query.status("FAILED", at + 4 * MINUTE)
+    app.event("Other", NOW - 33 * MINUTE)
+    problems = {(one.kind, one.entity): one for one in report_of(story.events, now=NOW).problems}
+    assert sorted(problems) == [("crash-loop", "query"), ("silent", "application")]
+    assert (problems["crash-loop", "query"].failed_runs, problems["crash-loop", "query"].cause) == (
+        4,
+        "KeyError: 'CHF'",
+    )
+
+
+def test_an_end_without_a_failure_event_has_no_cause_of_an_earlier_run() -> None:
+    story = Story()
+    app = story.application("batch", "app-1")
+    app.status("RUNNING", NOW - 50 * HOUR)
+    app.failure(NOW - 49 * HOUR, "application")
+    app.status("FAILED", NOW - 49 * HOUR)
+    for run, ending in ((2, "FINISHED"), (3, "FAILED")):
+        app = story.application("batch", f"app-{run}")
+        app.status("RUNNING", NOW - (4 - run) * HOUR)
+        app.status(ending, NOW - (4 - run) * HOUR + MINUTE)
+    (problem,) = report_of(story.events, now=NOW).problems
+    assert (problem.kind, problem.cause) == ("ended", None)
+
+
+def test_a_silent_query_names_its_overdue_batch() -> None:
+    story = Story()
+    app, query = stream(story, at=NOW - 2 * HOUR)
+    for minute in range(60):
+        query.commit(NOW - 2 * HOUR + minute * MINUTE, 100)
+    late: dict[str, Any] = {"spark.deadline.subject": "batch", "spark.deadline.rule": "batch", "spark.batch.id": 60}
+    late |= {"spark.deadline.limit_ms": 300_000, "spark.deadline.location": "Sink.scala:12 in Sink.write"}
+    query.event("DeadlineStatusChangeEvent", NOW - 50 * MINUTE, **late, **{"spark.status.new": "OVERDUE"})
+    app.event("HeartbeatEvent", NOW - SECOND)
+    (problem,) = report_of(story.events, now=NOW).problems
+    assert problem.kind == "silent"
+    assert "; batch 60 has been overdue since " in problem.title
+    assert problem.location == "Sink.scala:12 in Sink.write"
+
+
 def healthy_stream(story: Story) -> None:
     app, query = stream(story, at=NOW - HOUR)
     for minute in range(60):

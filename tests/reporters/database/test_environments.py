@@ -22,8 +22,9 @@ COLUMNS = {
     "spark_events_runs": "entity, subject, app_id, query_run_id, status, started_ts_millis, ended_ts_millis, is_latest,"
     " is_long_running, environment",
     "spark_events_uptime": "period, entity, subject, status, runs, failed_runs, environment",
-    "spark_events_now": "kind, entity, subject, app_id, since_ts_millis, times, incident_key, environment",
-    "spark_events_silent": "entity, subject, since_ts_millis, environment",
+    "spark_events_now": "kind, entity, subject, app_id, since_ts_millis, times, cause, failure_class, incident_key,"
+    " event_id, usual_ms, failed_runs, silent_since_ts_millis, environment",
+    "spark_events_silent": "entity, subject, since_ts_millis, whose_silence, usual_ms, environment",
     "spark_events_incidents": "incident_key, kind, subject, opened_ts_millis, closed_ts_millis, alarms, environment",
     "spark_events_sla_violations": "app_id, query_name, environment",
     "spark_events_failures": "app_id, entity, cause_key, incident_role, environment",
@@ -48,6 +49,21 @@ def told(environment: str, is_well: bool, now: int) -> Story:
         app = begin("loop", number, (50 - 10 * number) / 60)
         if number < 3:
             app.status("FINISHED" if is_well else "FAILED", now - (42 - 10 * number) * MINUTE)
+    for number in range(6):
+        began = now - (58 - 5 * number) * MINUTE
+        app = begin("storm", number, (58 - 5 * number) / 60)
+        if is_well and number < 5:
+            app.status("FINISHED", began + 3 * MINUTE)
+        elif number < 5:
+            app.failure(began + 3 * MINUTE, "application", "KeyError: 'CHF'", **{"incident.role": "alarm"})
+            app.failure(began + 3 * MINUTE - 1, "stage", "IOException: gone", **{"failure.will_retry": True})
+            app.status("FAILED", began + 3 * MINUTE)
+        else:
+            for minute in range(32, 0 if is_well else 27, -1):
+                app.event("Other", now - minute * MINUTE)
+            charge = app.query("charge", f"charge-{environment}", f"charge-{environment}")
+            charge.status("RUNNING", now - 33 * MINUTE)
+            charge.commit(now - 33 * MINUTE + 1, 900)
     nightly = begin("nightly", 0, 3)
     if not is_well:
         nightly.failure(now - 2 * HOUR, "application")
@@ -101,6 +117,7 @@ def problems(found: dict[str, list[tuple[Any, ...]]]) -> set[tuple[str, str, str
 
 WRONG = {
     ("silent", "etl", "prod"),
+    ("silent", "storm", "prod"),
     ("crash-loop", "loop", "prod"),
     ("failure", "nightly", "prod"),
     ("overdue", "late", "prod"),
@@ -114,6 +131,8 @@ def test_every_view_is_the_same_with_and_without_the_other_environment(database:
     first = [event for event in both if event.attributes["deployment.environment.name"] == "prod"]
     alone = in_database(database, first)
     assert problems(alone) == WRONG
+    (storm,) = [row for row in alone["spark_events_now"] if row[2] == "storm"]
+    assert (storm[6:8], storm[11]) == (("KeyError: 'CHF'", "USER_CODE"), 5)
     together = in_database(database, [event for event in both if event not in first])
     assert problems(together) == WRONG
     assert of(together, "prod") == alone
