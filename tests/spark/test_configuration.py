@@ -16,7 +16,7 @@ from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lin
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
-NO_EVENTS = "spark-events: no events will be reported"
+NO_EVENTS = "[spark-events] no events will be reported"
 FILE = file_reporter(Path("{folder}/events.jsonl"))
 NO_PYTHON = {"spark.events.python": "/nowhere/bin/python"}
 NOT_REQUIRED = {"spark.events.required": "false"}
