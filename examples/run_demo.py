@@ -14,6 +14,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -306,7 +307,8 @@ def show(events_file: Path) -> list[str]:
 def complaints(log: Path) -> list[str]:
     """Return the warnings and errors that the shim and the sidecar wrote to a driver's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in lines if "spark-events: " in line and (" WARN " in line or " ERROR " in line)]
+    # A line of the reporter `log` begins with the tag; those of the shim and the sidecar begin with time and level.
+    return [line for line in lines if re.search(r" (WARN|ERROR) .*\[spark-events\] ", line)]
 
 
 def judge_exit(result: Result) -> list[str]:

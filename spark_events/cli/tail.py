@@ -16,6 +16,7 @@ from pathlib import Path
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
 from spark_events.cli.output import note, show
+from spark_events.cli.stack_traces import without_repeats
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
@@ -177,20 +178,27 @@ def _details(event: Event, width: int, most: int) -> Iterator[str]:
     """Yield the attributes in at most ``most`` lines, the stack trace last."""
     facts = [("event_id", event.event_id), *((key, str(value)) for key, value in event.attributes.items())]
     stacks = [(key, value) for key, value in facts if key in _STACKS]
-    short = [line for key, value in facts if key not in _STACKS for line in _detail(key, value, width, not stacks)]
+    others = [(key, value) for key, value in facts if key not in _STACKS and not _is_repeated(value, stacks)]
+    short = [line for key, value in others for line in _detail(key, value, width, not stacks)]
     left = most - len(stacks) * _LEAST_STACK
     if len(short) > left:
         short = [*short[: left - 1], f"    … {len(short) - left + 1:,} more lines of attributes"]
     yield from short
     left = most - len(short)
     for key, value in stacks:
-        lines = _detail(key, value, 0, True)
+        lines = without_repeats(_detail(key, value, 0, True))
         size = left // len(stacks)
         if len(lines) > size:
             head = (size - 1) // 2
             tail = size - 1 - head
             lines = [*lines[:head], f"        … {len(lines) - head - tail:,} more lines", *lines[len(lines) - tail :]]
         yield from lines
+
+
+def _is_repeated(value: str, stacks: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a stack trace, which is printed too, contains a text of several lines; its middle may be cut."""
+    lines = value.strip().splitlines()
+    return len(lines) > 1 and any(lines[0] in stack and lines[-1].strip() in stack for _, stack in stacks)
 
 
 def _detail(key: str, value: str, width: int, whole: bool) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.drain import Drain
 from spark_events.dispatch.entries import Entry
-from spark_events.dispatch.reporter_calls import linger_of, most_of, rest_of
+from spark_events.dispatch.reporter_calls import linger_of, lingers_through_of, most_of, rest_of
 from spark_events.dispatch.retry_stage import RetryStage
 from spark_events.dispatch.turn import DELIVERED, SHUTDOWN, Settlement, Turn
 from spark_events.event import Event, Severity
@@ -56,6 +56,7 @@ class BatchStage:
         self._highest = 0
         # End of the rest that the reporter asked for, and the severity from which events do not wait.
         self._rests_until = 0.0
+        self._rest = Rest()
         self._pressing = _PRESSING
 
     def arrived(self, entries: Sequence[Entry]) -> bool:
@@ -122,8 +123,9 @@ class BatchStage:
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         now = self._clock()
-        if now >= self._rests_until:
-            self._pressing = _PRESSING
+        # The rest of a reporter decides which events may wait as long as it lasts, and otherwise the linger time.
+        lingers_through = lingers_through_of(reporter) if configured is None else Severity.INFO
+        self._pressing = (lingers_through if now >= self._rests_until else self._rest.through).number + 1
         self._can_linger = linger > 0 or now < self._rests_until
         if not self._can_linger or self._drain.is_active or self._turn.is_exhausted() or self._is_due():
             return 0.0
@@ -135,4 +137,4 @@ class BatchStage:
         # Events beyond a full batch do not wait: otherwise, only one batch would be sent per rest.
         if self._config.batch_linger is None and rest.seconds and self._lingers_until != 0.0:
             self._rests_until = self._clock() + rest.seconds
-            self._pressing = rest.through.number + 1
+            self._rest = rest

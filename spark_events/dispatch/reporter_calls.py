@@ -13,16 +13,13 @@ from typing import Any, TypeAlias
 from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event import Severity
 from spark_events.event.text import text_of
-from spark_events.reporters.reporter import Reporter, Rest
+from spark_events.reporters.reporter import LONGEST_LINGER, Reporter, Rest
 
 #: Upper limit for the batch size that a reporter's class may set.
 _MOST = 1_000_000
 #: Maximum length of an error message, in characters. A quoted response must not fill the log or an event.
 _MOST_TEXT = 2000
 
-#: Upper limit for the linger time or the rest that a reporter's class may set, in seconds. A larger value is probably
-#: meant in milliseconds.
-_LONGEST_LINGER = 60.0
 #: Upper limit for the pause that a destination requests, in seconds.
 _LONGEST_PAUSE = 3600.0
 
@@ -79,17 +76,28 @@ def linger_of(reporter: Reporter) -> float:
     """Return the linger time that the reporter sets, in seconds; 0 if it is unset, or invalid, which is logged once."""
     linger = _attribute(reporter, "linger")
     if is_seconds(linger) and linger >= 0:
-        return float(min(linger, _LONGEST_LINGER))
+        # A larger value is probably meant in milliseconds.
+        return float(min(linger, LONGEST_LINGER))
     if linger is not None:
         _ignore(type(reporter), "linger", f"is {_shown(linger)}; allowed: seconds, 0 or more")
     return 0.0
+
+
+def lingers_through_of(reporter: Reporter) -> Severity:
+    """Return the highest severity of events that linger; INFO if it is invalid, which is logged once."""
+    through = _attribute(reporter, "lingers_through")
+    if isinstance(through, Severity):
+        return through
+    if through is not None:
+        _ignore(type(reporter), "lingers_through", f"is {_shown(through)}; allowed: a severity")
+    return Severity.INFO
 
 
 def rest_of(reporter: Reporter) -> Rest:
     """Return the rest that the reporter asks for; no rest if it is invalid, which is logged once."""
     rest = _attribute(reporter, "rest")
     if isinstance(rest, Rest) and is_seconds(rest.seconds) and rest.seconds >= 0 and isinstance(rest.through, Severity):
-        return Rest(float(min(rest.seconds, _LONGEST_LINGER)), rest.through)
+        return Rest(float(min(rest.seconds, LONGEST_LINGER)), rest.through)
     if rest is not None:
         _ignore(type(reporter), "rest", f"is {_shown(rest)}; allowed: a Rest with seconds, 0 or more, and a severity")
     return Rest()

@@ -33,7 +33,7 @@ class LogConfig:
         "format",
         choice("text", "json"),
         "text",
-        doc="text: readable lines. json: the whole event, as the reporter `file` writes it.",
+        doc="text: readable lines. json: the whole event, as the reporter `file` writes it, after the key `tag`.",
     )
     destination: str = option(
         "destination",
@@ -43,7 +43,7 @@ class LogConfig:
     )
 
 
-#: Beginning of every line of text, for ``grep``.
+#: Tag of every line in a log, for ``grep``: the beginning of a line of text, the first value of a JSON object.
 TAG = "[spark-events]"
 
 
@@ -130,7 +130,7 @@ class LogReporter(Reporter):
 
     def _line(self, event: Event) -> str:
         if self._is_json:
-            return encode_event(event).decode()
+            return f'{{"tag":"{TAG}",{encode_event(event).decode()[1:]}'
         return f"{TAG} {format_event(event, in_colour=self._in_colour)}"
 
 

@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from spark_events.config import Kind
+from spark_events.config import Kind, duration
 from spark_events.config.value_kinds import WORDS
 from spark_events.errors import MissingExtraError
 from spark_events.event import Event, Severity
 
 #: ``linger``, in seconds, of the built-in reporters that send one request per batch.
 REQUEST_LINGER = 0.2
+#: Upper limit for the linger time or the rest of a reporter, in seconds.
+LONGEST_LINGER = 60.0
 
 
 def _severity(text: str) -> Severity:
@@ -50,6 +52,19 @@ severity: Kind[Severity] = Kind(
 )
 
 
+def _wait(text: str) -> float:
+    seconds = duration.parse(text)
+    if seconds > LONGEST_LINGER:
+        raise ValueError
+    return seconds
+
+
+#: Type of a setting that contains a linger time.
+short_duration: Kind[float] = Kind(
+    "a whole number with a unit (ms, s, min), say 5s, 1min at most", _wait, duration.format, harmless=WORDS
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NoOptions:
     """Configuration of a reporter without settings."""
@@ -74,8 +89,8 @@ class Reporter(abc.ABC):
             ignored.
         linger: how long an event may wait for further events before ``report`` is called, in seconds, unless
             ``batch.linger`` is set. Set it if the cost per call is much higher than the cost per event. An
-            invalid value is logged and ignored. Events of severity WARN or higher, and events that Spark waits for, are
-            delivered without this wait.
+            invalid value is logged and ignored. Events of severity WARN or higher (of some built-in reporters: no
+            event), and events that Spark waits for, are delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
         notifies: whether reporters of this type notify people, or a service that does. ``spark-events replay`` leaves
             them out, because old failures must alert nobody. The class's ``Config`` may define this attribute instead,
@@ -88,7 +103,10 @@ class Reporter(abc.ABC):
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
     linger: float = 0.0
-    # Not public: set in ``report`` by the built-in reporters that collect the failures of a minute.
+    # Not public, for the built-in reporters that list several failures in one message. Events of a higher severity end
+    # the linger time.
+    lingers_through: Severity = Severity.INFO
+    # Set in ``report``.
     rest: Rest = Rest()
     wants_heartbeats: ClassVar[bool] = False
     notifies: ClassVar[bool] = False

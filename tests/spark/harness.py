@@ -40,6 +40,8 @@ REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
 #: Time limit of one spark-submit run, long enough for a busy or slow machine.
 DEADLINE_SECONDS = 600
+#: Line of the driver's log with a warning or an error of spark-events itself, and not an event of a `log` reporter.
+_OWN_MESSAGE = re.compile(r" (WARN|ERROR) .*\[spark-events\] (?!\w+Event: )")
 #: Time limit for the sidecar's exit after its driver's exit: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
 #: First and longest interval between two probes; most probes read the environment of all processes.
@@ -252,7 +254,7 @@ class Run:
     @property
     def own_messages(self) -> list[str]:
         """Return the messages that spark-events has written to the driver's log at WARN or above."""
-        return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
+        return [line for line in self.log.splitlines() if _OWN_MESSAGE.search(line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
         """Return the events in the complete lines of the file; fail if a line is not JSON."""

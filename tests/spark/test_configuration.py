@@ -16,8 +16,9 @@ from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lin
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
-NO_EVENTS = "spark-events: no events will be reported"
+NO_EVENTS = "[spark-events] no events will be reported"
 FILE = file_reporter(Path("{folder}/events.jsonl"))
+SECRET = "t0psecret"
 NO_PYTHON = {"spark.events.python": "/nowhere/bin/python"}
 NOT_REQUIRED = {"spark.events.required": "false"}
 
@@ -34,6 +35,8 @@ def three_sources(lab: Lab) -> Run:
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
     program = [f"spark.events.reporter.{name}.path={name}-builder" for name in "bc"]
     lines = {**two_lines(), **PATIENT, "events.dispatcher.type": "async-queued", **reporters, **defaults}
+    lines |= {"events.summary.settings": "standard, spark.shop.region, spark.shop.api.token", "events.tags.team": "till"}
+    conf |= {"spark.executor.memory": "640m", "spark.shop.region": "eu", "spark.shop.api.token": SECRET}
     return lab.run("ending.py", "stop", *program, defaults=lines, conf=conf)
 
 
@@ -195,6 +198,24 @@ def test_the_program_overrides_file_and_command_line(runs: Callable[[str], Run])
     assert not (folder / "b-defaults").exists()
     assert (folder / "c-builder").exists()
     assert not (folder / "c-conf").exists()
+
+
+def test_the_start_of_an_application_has_the_settings_to_compare_and_the_tags(runs: Callable[[str], Run]) -> None:
+    """``spark.events.summary.settings`` selects the settings. Spark's pattern of secret keys redacts their values."""
+    run = runs("three-sources")
+    written = run.folder / "a-conf"
+    start = next(event for event in run.events(written) if event["name"] == "JobStatusChangeEvent")
+    prefix = "spark.setting."
+    found = {key.removeprefix(prefix): text for key, text in start["attributes"].items() if key.startswith(prefix)}
+    assert found == {
+        "master": "local[2]",
+        "executor.memory": "640m",
+        "sql.shuffle.partitions": "1",
+        "shop.region": "eu",
+        "shop.api.token": "*********(redacted)",
+    }
+    assert start["attributes"]["spark.tag.team"] == "till"
+    assert SECRET not in written.read_text(encoding="utf-8")
 
 
 def test_every_reporter_has_every_event(runs: Callable[[str], Run]) -> None:

@@ -23,6 +23,6 @@ def test_a_task_is_told_to_leave_events_to_the_driver(lab: Lab) -> None:
     events = [event for event in run.events(lab.folder / "events.jsonl") if event["class_scope"] == "a.b"]
     assert [(event["name"], event["attributes"]["rows"]) for event in events] == [("FromTheDriver", 2)]
     (log,) = (run.folder / "spark-home" / "work").rglob("stderr")
-    (warning,) = [line for line in log.read_text(encoding="utf-8").splitlines() if "spark-events:" in line]
+    (warning,) = [line for line in log.read_text(encoding="utf-8").splitlines() if "[spark-events]" in line]
     assert "this JVM is an executor" in warning
     assert "accumulator" in warning

@@ -14,7 +14,7 @@ import msgspec
 from spark_events.config import Setting
 from spark_events.dispatch.reporter_calls import asked_pause
 from spark_events.errors import PermanentError, ReporterProcessError, ThrottledError
-from spark_events.event import Event
+from spark_events.event import Event, Severity
 from spark_events.event.text import text_of
 from spark_events.reporters.reporter import Rest
 
@@ -56,11 +56,13 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     Attributes:
         most: the maximum number of events of the next call; None for no limit.
         linger: how long events may wait to form a larger batch, in seconds.
+        lingers_through: events of a higher severity end this wait.
         rest: how long events wait after this call.
     """
 
     most: int | None = None
     linger: float = 0.0
+    lingers_through: Severity = Severity.INFO
     rest: Rest = Rest()
 
 

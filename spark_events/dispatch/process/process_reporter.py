@@ -91,7 +91,8 @@ class ProcessReporter(Reporter):
         self._note(await child.ask(self._make))
 
     def _note(self, answer: Done) -> None:
-        self.max_batch_size, self.linger, self.rest = answer.most, answer.linger, answer.rest
+        self.max_batch_size, self.rest = answer.most, answer.rest
+        self.linger, self.lingers_through = answer.linger, answer.lingers_through
 
     async def _ask(self, child: Child, request: Request) -> None:
         try:

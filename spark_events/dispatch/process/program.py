@@ -16,7 +16,7 @@ from spark_events.config import Settings
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, LogLine, Make, Open, Report, Request
 from spark_events.dispatch.process.setup import LogLines, ignore_driver_signals, take_standard_streams
-from spark_events.dispatch.reporter_calls import begin, end, linger_of, most_of, rest_of
+from spark_events.dispatch.reporter_calls import begin, end, linger_of, lingers_through_of, most_of, rest_of
 from spark_events.errors import ConfigError
 from spark_events.reporters.reporter import Reporter
 from spark_events.reporters.reporter_types import factory
@@ -61,7 +61,7 @@ class _Host:
             return messages.failure(error)
         if (reporter := self._reporter) is None:
             return Done()
-        return Done(most_of(reporter), linger_of(reporter), rest_of(reporter))
+        return Done(most_of(reporter), linger_of(reporter), lingers_through_of(reporter), rest_of(reporter))
 
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):

@@ -12,7 +12,7 @@ from types import FrameType
 
 from spark_events.dispatch.reporter_calls import describe
 from spark_events.event.text import text_of
-from spark_events.reporters.log_reporter import DRIVER_LOGGER
+from spark_events.reporters.log_reporter import DRIVER_LOGGER, TAG
 
 _OWN = "spark_events"
 _MOST_QUOTED = 200
@@ -50,7 +50,8 @@ class LogLines(logging.Handler, abc.ABC):
                 self.write(str(record.name), record.levelno, line)
             except Exception as error:
                 # Use standard error, which this process shares with the driver; nothing else is left.
-                lost = f"{record.name}: {line} (this line cannot be forwarded to the driver's log: {describe(error)})\n"
+                why = f"this line cannot be forwarded to the driver's log: {describe(error)}"
+                lost = f"{TAG} {record.name}: {line} ({why})\n"
                 with contextlib.suppress(OSError):
                     os.write(2, lost.encode("utf-8", "replace"))
         return True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spark_events.event import Event
 from spark_events.event.text import on_one_line
 from spark_events.reporters.alerts.card import cut, extent_of, times_of, title_of
+from spark_events.reporters.alerts.incident import kind_of
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["headline", "item", "plain", "several_headline"]
+__all__ = ["headline", "item", "listed", "plain", "several_headline"]
 
 #: Characters of a title in a list, with what follows it.
 _TITLE = 270
@@ -31,8 +32,32 @@ def item(notice: Notice) -> str:
 
 
 def several_headline(notices: Sequence[Notice]) -> str:
-    """Return the title of a message about several alerts."""
-    return f"{max(notice.event.severity for notice in notices).value}: {len(notices)} failures"
+    """Return the title of a message about several alarms, or about several recoveries."""
+    count = len(notices)
+    if notices[0].is_recovery:
+        return f"Recovered: {count} incidents"
+    are_failures = all(kind_of(notice.keys[0]) == "failure" for notice in notices)
+    worst = max(notice.event.severity for notice in notices)
+    return f"{worst.value}: {count} {'failures' if are_failures else 'alerts'}"
+
+
+def listed(notices: Sequence[Notice], line: Callable[[Notice], str], size: Callable[[str], int], most: int) -> list[str]:
+    """Return the lines of a message about several alerts; if not all fit, the last line states the number of the others.
+
+    Args:
+        notices: the alerts.
+        line: makes the line of an alert.
+        size: size of a line in the message.
+        most: maximum size of all lines together.
+    """
+    lines: list[str] = []
+    for notice in notices:
+        text = line(notice)
+        most -= size(text)
+        if most < 0:
+            return [*lines, f"… and {len(notices) - len(lines)} more"]
+        lines.append(text)
+    return lines
 
 
 def plain(event: Event) -> str:

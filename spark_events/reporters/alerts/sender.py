@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -90,7 +89,7 @@ class AlertSender:
     @property
     def rest(self) -> Rest:
         """How long further events wait after this batch, so that a chat receives one list instead of many messages."""
-        if self._highest_sent is None or self._form.several is None:
+        if self._highest_sent is None or not self._form.is_for_people:
             return Rest()
         return Rest(self._config.together, self._highest_sent)
 
@@ -100,39 +99,47 @@ class AlertSender:
         self._start_timer()
 
     def parts(self, events: Sequence[Event]) -> list[Sequence[Event]]:
-        """Return the parts of a batch in reverse order: one per alert, and one per sequence of other events.
+        """Return the parts of a batch in reverse order: one per request.
 
-        Alarms with different keys are one part if the format has a request for several alerts.
-        Further events about the same failure are skipped if the format sends every event as an alert.
+        Alarms are one part if the format has a request for several alerts, and so are recoveries. Events about the
+        failure of an alarm are skipped, if the format sends every event as an alert or the alarm is in the batch.
         """
         self._highest_sent = None
         whole = [without_surrogates(event) for event in events]
         if self._form.plain is None:
-            return self._alerts_of([event for event in whole if not is_detail(event)])[::-1]
-        parts: list[Sequence[Event]] = []
-        for are_alerts, group in itertools.groupby(whole, is_alert):
-            found = list(group)
-            parts += self._alerts_of(found) if are_alerts else [found]
-        return parts[::-1]
-
-    def _alerts_of(self, events: Sequence[Event]) -> list[Sequence[Event]]:
+            whole = [event for event in whole if not is_detail(event)]
+        else:
+            alarms = {key_of(event) for event in whole if is_alarm(event)}
+            whole = [event for event in whole if member_of(event) not in alarms]
         parts: list[list[Event]] = []
-        for event in events:
-            if self._form.several is not None and is_alarm(event) and (part := self._list_for(event, parts)):
-                part.append(event)
-            else:
+        for event in whole:
+            part = self._list_for(event, parts) if is_alert(event) else self._plain_for(parts)
+            if part is None:
                 parts.append([event])
-        return list(parts)
+            else:
+                part.append(event)
+        return list(parts[::-1])
 
-    def _list_for(self, alarm: Event, parts: Sequence[list[Event]]) -> list[Event] | None:
-        """Return the first list of alarms that the alarm may join: no later part is about the same alert."""
-        found = None
+    def _list_for(self, alert: Event, parts: Sequence[list[Event]]) -> list[Event] | None:
+        """Return the first list that an alarm or a recovery may join: no later part is about the same alert."""
+        if self._form.several is None:
+            return None
+        found, keys = None, _keys_of(alert)
         for part in reversed(parts):
-            if any(key_of(alarm) in (key_of(one), *more_keys_of(one)) for one in part):
+            if not is_alert(part[0]):
+                continue
+            if any(not keys.isdisjoint(_keys_of(one)) for one in part):
                 break
-            if is_alarm(part[0]) and len(part) < self._form.most:
+            if is_alarm(part[0]) is is_alarm(alert):
                 found = part
         return found
+
+    def _plain_for(self, parts: Sequence[list[Event]]) -> list[Event] | None:
+        """Return the last part with events that are not alerts, if another event may join it."""
+        if self._form.plain is None:
+            return None
+        last = next((part for part in reversed(parts) if not is_alert(part[0])), None)
+        return last if last is not None and len(last) < self._form.most else None
 
     async def send(self, events: Sequence[Event]) -> None:
         """Send one part of a batch; a repeated call after an error continues where the error occurred.
@@ -166,11 +173,13 @@ class AlertSender:
     async def _send_alerts(self, events: Sequence[Event]) -> None:
         if len(events) > 1 and self._form.several is not None:
             notices = [notice for event in events if (notice := self._alerts.notice(event)) is not None]
-            if len(notices) > 1:
-                await self._post(_encoded(self._form.several(notices)))
-                for notice in notices:
+            # Of a recovery without a known open alert, nothing was said before.
+            listed = [notice for notice in notices if notice.known]
+            if len(listed) > 1:
+                await self._post(_encoded(self._form.several(listed)))
+                for notice in listed:
                     self._accepted(notice, notice.keys)
-                return
+                notices = [notice for notice in notices if not notice.known]
             events = [notice.event for notice in notices]
         for event in events:
             await self._send_alert(event)
@@ -179,9 +188,9 @@ class AlertSender:
         notice = self._alerts.notice(event)
         if notice is None:
             return
-        if self._form.plain is not None and notice.is_recovery and not notice.known:
+        if self._form.is_for_people and notice.is_recovery and not notice.known:
             # No open alert is known, so send a plain message, unless the severity filter excludes the event.
-            if event.severity >= self._config.least:
+            if self._form.plain is not None and event.severity >= self._config.least:
                 await self._send_plain([event])
             return
         if self._progress.event_id != event.event_id:
@@ -246,6 +255,10 @@ class AlertSender:
 
     async def _post_in_time(self, body: bytes) -> None:
         await asyncio.wait_for(self._post(body), self._config.timeout)
+
+
+def _keys_of(event: Event) -> set[str]:
+    return {key_of(event), *more_keys_of(event)}
 
 
 def _encoded(body: Any) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 from spark_events.event import Event, Severity
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, cut
-from spark_events.reporters.alerts.chats import headline, item, plain, several_headline
+from spark_events.reporters.alerts.chats import headline, item, listed, plain, several_headline
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["SLACK"]
@@ -27,6 +27,8 @@ _URL = 3_000
 _EVENTS = 20
 #: Twenty lines of this length stay below the limit of a message.
 _LINE = 1_500
+#: Characters of all lines of a list.
+_LIST = 30_000
 _COLOURS = {Severity.WARN: "warning", Severity.ERROR: "danger", Severity.FATAL: "danger"}
 #: The beginning of an escaped character at the end of a text that was cut.
 _HALF = re.compile(r"&[a-z]{0,3}…$")
@@ -62,7 +64,7 @@ def _events(events: Sequence[Event]) -> Any:
 
 def _several(notices: Sequence[Notice]) -> Any:
     """Return a message with one line per alert."""
-    lines = [_escaped(f"• {item(notice)}", _LINE) for notice in notices]
+    lines = listed(notices, lambda notice: _escaped(f"• {item(notice)}", _LINE), lambda line: len(line) + 1, _LIST)
     return {"text": "\n".join((several_headline(notices), *lines))}
 
 

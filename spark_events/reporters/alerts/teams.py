@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from spark_events.event import Event, Severity
 from spark_events.event.text import rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, cut
-from spark_events.reporters.alerts.chats import headline, item, plain, several_headline
+from spark_events.reporters.alerts.chats import headline, item, listed, plain, several_headline
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["TEAMS"]
 
 _TITLE = 1_000
 _TEXT = 400
-#: Twenty lines of this length stay below the limit, whatever their characters.
 _LINE = 300
+#: Bytes of all lines of a list.
+_LIST = 24_000
 _EVENTS = 5
 
 
@@ -39,14 +42,14 @@ def _alert(notice: Notice) -> list[AlertRequest]:
 
 def _several(notices: Sequence[Notice]) -> Any:
     """Return a message with one line per alert."""
-    items = [_escaped(f"- {item(notice)}", _LINE) for notice in notices]
+    items = listed(notices, lambda notice: _escaped(f"- {item(notice)}", _LINE), _size, _LIST)
     body: list[dict[str, Any]] = [
         {
             "type": "TextBlock",
             "text": several_headline(notices),
             "wrap": True,
             "weight": "bolder",
-            "color": "attention",
+            "color": "good" if notices[0].is_recovery else "attention",
         },
         *({"type": "TextBlock", "text": item, "wrap": True} for item in items),
     ]
@@ -72,6 +75,10 @@ def _message(body: list[dict[str, Any]], actions: list[dict[str, Any]]) -> Any:
             {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
         ],
     }
+
+
+def _size(line: str) -> int:
+    return len(msgspec.json.encode({"type": "TextBlock", "text": line, "wrap": True})) + 1
 
 
 def _escaped(text: str, most: int) -> str:

@@ -21,7 +21,7 @@ from spark_events.config import (
 )
 from spark_events.event import Severity
 from spark_events.reporters.http.http_config import pem_file
-from spark_events.reporters.reporter import severity
+from spark_events.reporters.reporter import severity, short_duration
 
 _ADDRESS = re.compile(r"[^\s@,;<>\"]+@[^\s@,;<>\"]+")
 
@@ -70,6 +70,12 @@ class EmailConfig:
         positive_duration,
         None,
         doc="Send the other events that pass the filter in one e-mail per this time. If unset, they are not sent.",
+    )
+    group_wait: float = option(
+        "group-wait",
+        short_duration,
+        5.0,
+        doc="Time for which a failure waits for others, so that one message lists them all.",
     )
     cooldown: float = option(
         "cooldown", duration, 600.0, doc="Time after an e-mail during which further failures are only counted."

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from spark_events.event import Event
+from spark_events.event import Event, Severity
 from spark_events.reporters.alerts.alert_files import AlertFiles
 from spark_events.reporters.alerts.alert_memory import AlertMemory
 from spark_events.reporters.alerts.incident import is_alert, is_detail
@@ -22,7 +22,7 @@ from spark_events.reporters.batch_progress import BatchProgress
 from spark_events.reporters.email.email_config import EmailConfig
 from spark_events.reporters.email.message import EMAIL, digest_of
 from spark_events.reporters.email.server import MailServer
-from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
+from spark_events.reporters.reporter import Reporter
 
 _LOG = logging.getLogger(__name__)
 #: Maximum number of events in a digest; older events are only counted.
@@ -37,10 +37,11 @@ class EmailReporter(Reporter):
 
     Config: ClassVar[type[EmailConfig]] = EmailConfig
     notifies: ClassVar[bool] = True
-    max_batch_size = EMAIL.most
-    linger = REQUEST_LINGER
+    max_batch_size = EMAIL.batch_size
+    lingers_through = Severity.FATAL
 
     def __init__(self, config: EmailConfig) -> None:
+        self.linger = config.group_wait
         self._digest = config.digest
         self._server = MailServer(config)
         limits = AlertsConfig(cooldown=config.cooldown, expires_after=config.alerts_expire_after)

@@ -17,8 +17,6 @@ __all__ = ["EMAIL", "digest_of"]
 _SUBJECT = 200
 _LINE = 2_000
 _STACK = 20_000
-#: Maximum number of alerts in one e-mail.
-_MOST = 50
 
 
 def _alert(notice: Notice) -> list[AlertRequest]:
@@ -57,4 +55,4 @@ def _mail(subject: str, lines: Sequence[str]) -> dict[str, str]:
     return {"subject": cut(on_one_line(subject), _SUBJECT), "text": "\n".join(lines) + "\n"}
 
 
-EMAIL = AlertFormat(_alert, None, _several, _MOST)
+EMAIL = AlertFormat(_alert, None, _several)

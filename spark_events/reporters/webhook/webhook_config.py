@@ -9,7 +9,7 @@ from spark_events.config import Secret, choice, duration, option, path, positive
 from spark_events.config.value_kinds import PATHS
 from spark_events.event import Severity
 from spark_events.reporters.http.http_config import HttpConfig, pem_file
-from spark_events.reporters.reporter import severity
+from spark_events.reporters.reporter import severity, short_duration
 
 #: Formats with alerts, which events open and close.
 ALERTS = ("pagerduty", "alertmanager", "slack", "teams")
@@ -34,6 +34,12 @@ class WebhookConfig(HttpConfig):
     )
     routing_key: Secret | None = option(
         "routing-key", secret, None, doc="With format=pagerduty: the routing key of the integration (Events API v2)."
+    )
+    group_wait: float = option(
+        "group-wait",
+        short_duration,
+        5.0,
+        doc="Slack and Teams: time for which a failure waits for others, so that one message lists them all.",
     )
     cooldown: float = option(
         "cooldown",

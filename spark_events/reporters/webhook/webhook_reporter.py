@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from spark_events.config import Secret
-from spark_events.event import Event, without_surrogates
+from spark_events.event import Event, Severity, without_surrogates
 from spark_events.reporters.alerts.alert_files import AlertFiles
 from spark_events.reporters.alerts.alert_memory import AlertMemory
 from spark_events.reporters.alerts.alert_requests import AlertFormat
@@ -75,10 +75,14 @@ class WebhookReporter(Reporter):
         context = trust(config.tls_ca, config.tls_certificate, config.tls_key)
         secrets = [secret for secret in (config.signature_secret, config.routing_key) if secret]
         self._post: Post = post_to(config, context, headers, secrets)
-        # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
-        self.max_batch_size = form.most
-        # Do not wait for more events if the format has one event per request.
-        self.linger = 0.0 if form.most == 1 else REQUEST_LINGER
+        if isinstance(form, AlertFormat) and form.several is not None:
+            self.max_batch_size = form.batch_size
+            self.linger, self.lingers_through = config.group_wait, Severity.FATAL
+        else:
+            # Limit a call to the events of one request, so that timeout, result and counters apply to a single request.
+            self.max_batch_size = form.most
+            # Do not wait for more events if the format has one event per request.
+            self.linger = 0.0 if form.most == 1 else REQUEST_LINGER
         self._batch = BatchProgress()
 
     def open(self) -> None:

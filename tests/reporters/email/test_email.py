@@ -81,6 +81,14 @@ def test_an_alert_and_its_recovery_are_one_mail_each(tls: str, authority: trustm
     assert other["Subject"].startswith("Recovered: shop: ")
 
 
+def test_a_recovery_of_a_failure_that_no_mail_reported_is_not_sent(
+    server: MailReceiver, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """The first commit of each run is a recovery, whether or not an earlier run has failed."""
+    asyncio.run(deliver(EmailReporter(config(server, authority, tmp_path)), [recovery()], [recovery(NOW + 60)]))
+    assert server.mails == []
+
+
 def test_alerts_that_wait_together_are_one_mail(server: MailReceiver, authority: trustme.CA, tmp_path: Path) -> None:
     events = [alert(NOW, f"shop/query=q{n}/failure") for n in range(3)]
     asyncio.run(deliver(EmailReporter(config(server, authority, tmp_path)), events))

@@ -24,6 +24,7 @@ from spark_events.cli.examples import EXAMPLES
 from spark_events.cli.main import argument_parser
 from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
+from spark_events.reporters.log_reporter import LogConfig, LogReporter
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
 LOG = [
@@ -273,8 +274,50 @@ def test_tail_prints_a_failure_in_forty_lines(tmp_path: Path, capsys: pytest.Cap
     assert main(["tail", "-v", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 40
-    assert sum("Traceback" in line for line in lines) <= 2
+    assert sum("Traceback" in line for line in lines) == 1
     assert lines[-1].strip() == "ValueError: x"
+
+
+def test_tail_prints_each_traceback_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark repeats a task's tracebacks in the job's exception, its message and its cause."""
+    path = tmp_path / "events.jsonl"
+    first = 'Traceback (most recent call last):\n  File "pay.py", line 7, in rate\nKeyError: \'EUR\'\n'
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    second = 'Traceback (most recent call last):\n  File "pay.py", line 9, in rate\nValueError: no currency\n'
+    message = f"Job aborted: org.example.PythonException: {first}{during}{second}"
+    trace = (
+        f"org.example.SparkException: {message}\n\tat a.B.c(B.java:1)\n\nDriver stacktrace:\n\tat a.D.e(D.java:2)\n"
+        f"Caused by: org.example.PythonException: {first}{during}{second}\n\tat a.F.g(F.java:3)\n\t... 3 more\n"
+    )
+    more = {f"key.{n}": "value" for n in range(10)}
+    attributes = {"exception.stacktrace": trace, "exception.message": message, **more}
+    write(path, event(1, **attributes))
+    assert main(["tail", "-v", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 40
+    for once in ("line 7", "line 9", "KeyError: 'EUR'", "ValueError: no currency", "B.java:1", "D.java:2", "F.java:3"):
+        assert shown.count(once) == 1, shown
+    assert shown.count("Traceback (most recent call last)") == 2
+    assert "Caused by: org.example.PythonException: the traceback above" in shown
+
+
+@pytest.mark.parametrize("command", [["tail"], ["report"], ["why"]])
+def test_commands_read_the_lines_of_the_log_reporter(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A collector may store standard error, which also contains lines that are not events."""
+    about = {"spark.app.name": "shop", "spark.app.id": "a1", "incident.role": "alarm", "incident.key": "shop/failure"}
+    failed = msgspec.structs.replace(
+        event(1, "ERROR", **about, **{"failure.root_cause": "ValueError: no currency"}),
+        name="JobFailureEvent",
+        class_scope="spark.application",
+        body="shop: failed",
+    )
+    LogReporter(LogConfig(format="json")).report([failed])
+    path = tmp_path / "events.jsonl"
+    path.write_text(f"26/01/31 10:00:00 INFO SparkContext: Running Spark\n{capfd.readouterr().err}")
+    assert main([*command, str(path)]) == 0
+    assert "shop" in capfd.readouterr().out
 
 
 def test_tail_lists_the_applications_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

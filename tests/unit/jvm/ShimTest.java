@@ -436,7 +436,7 @@ final class ShimTest {
               listener.onOtherEvent(null);
             });
     is(destination.queue.drops.total() + " " + destination.queue.drops.unreported(), "4 {event=4}");
-    is(logged.size() + " " + logged.get(0).startsWith("ERROR spark-events: cannot record a Spark event"), "1 true");
+    is(logged.size() + " " + logged.get(0).startsWith("ERROR [spark-events] cannot record a Spark event"), "1 true");
     List<Record> accounts = destination.take();
     String line = new String(accounts.get(0).line(), "UTF-8");
     is(line.contains("\"kind\":\"dropped\"") && line.contains("\"where\":\"unwritable\",\"records\":{\"event\":4}"), true);

@@ -279,7 +279,7 @@ final class SidecarTest {
               monitor.stop();
             });
     is(kills.availablePermits() + " " + logged.size(), "0 1");
-    is(logged.get(0).startsWith("WARN spark-events: the sidecar read no record for 60 ms"), true);
+    is(logged.get(0).startsWith("WARN [spark-events] the sidecar read no record for 60 ms"), true);
     is(logged.get(0).contains(" while 1 are queued"), true);
   }
 
@@ -345,7 +345,7 @@ final class SidecarTest {
             });
     is(logged.size() + " " + queue.size() + " " + messages.nextSequence(), "1 0 7");
     is(barrier.isAnswered(1), true);
-    is(logged.get(0).startsWith("WARN spark-events: cannot read a message from Python"), true);
+    is(logged.get(0).startsWith("WARN [spark-events] cannot read a message from Python"), true);
     is(logged.get(0).contains("seq=one"), true);
   }
 

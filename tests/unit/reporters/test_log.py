@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import FakeDriver, application_start, decoded, event, goodbye, sidecar_environment
 
@@ -122,11 +123,13 @@ def spoilt_event() -> Event:
 
 
 def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """With format json, each line equals a line of the file reporter, so that programs can parse standard error."""
+    """With format json, each line is valid JSON, which contains the event and begins with the tag for ``grep``."""
     original = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
     LogReporter(LogConfig(format="json")).report([original, spoilt_event()])
     first, second = capfd.readouterr().err.splitlines()
     assert decode_event(first.encode()) == original
+    assert list(json.loads(first)) == ["tag", *msgspec.to_builtins(original)]
+    assert first.startswith('{"tag":"[spark-events]","name":')
     assert json.loads(second)["body"] == "a?b\nc"
 
 

@@ -50,7 +50,7 @@ public final class Events {
       running.listenerBus().post(new AddedEvent(event));
     } else if (EXPLAINED.compareAndSet(false, true)) {
       LOG.warn(
-          "spark-events: Events.add dropped an event, because {}; further dropped events are not logged",
+          "[spark-events] Events.add dropped an event, because {}; further dropped events are not logged",
           isExecutor()
               ? "this JVM is an executor and only the driver has the listener bus. Return the values from the task and"
                   + " add the event in the driver: collect them, count them with an accumulator, or call"

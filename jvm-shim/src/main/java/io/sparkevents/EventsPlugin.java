@@ -45,7 +45,7 @@ public final class EventsPlugin implements SparkPlugin {
           context.addSparkListener(new EventsListener(plugin.conf(), connection));
           Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar::restarts, connection.statistics);
         } catch (Throwable defect) {
-          LOG.error("spark-events: cannot add the listener or its metrics; the job continues; report this", defect);
+          LOG.error("[spark-events] cannot add the listener or its metrics; the job continues; report this", defect);
         }
       }
       return Collections.emptyMap();

@@ -50,7 +50,7 @@ public final class ExitEvidence {
     try {
       SparksLog.watch();
     } catch (Throwable otherLogging) {
-      LOG.debug("spark-events: cannot watch what Spark logs when it exits", otherLogging);
+      LOG.debug("[spark-events] cannot watch what Spark logs when it exits", otherLogging);
     }
   }
 

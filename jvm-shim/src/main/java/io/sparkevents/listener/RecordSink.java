@@ -38,7 +38,7 @@ public abstract class RecordSink {
     if (!warnedOfFullness && queue.usage.wasNearlyFull()) {
       warnedOfFullness = true;
       LOG.warn(
-          "spark-events: the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
+          "[spark-events] the record queue is 90 % full, because the sidecar is slower than Spark; a full queue drops the"
               + " least important records first; raise spark.events.dispatcher.queue.size = {} or the driver's memory, or"
               + " give the driver more CPU",
           queue.capacity);
@@ -52,7 +52,7 @@ public abstract class RecordSink {
       if (!warnedOfLoss) {
         warnedOfLoss = true;
         LOG.error(
-            "spark-events: cannot record a Spark event; it is lost and counted; later losses are counted, not logged;"
+            "[spark-events] cannot record a Spark event; it is lost and counted; later losses are counted, not logged;"
                 + " report this",
             defect);
       }

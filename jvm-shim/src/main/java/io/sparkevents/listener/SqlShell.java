@@ -67,7 +67,7 @@ public final class SqlShell {
   }
 
   private static void giveUp(Throwable why) {
-    LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
+    LOG.debug("[spark-events] cannot watch the errors of the spark-sql shell", why);
   }
 
   /** Separate class, because only a driver that runs the shell is guaranteed to have Hive on its class path. */

@@ -126,7 +126,7 @@ public final class SyncBarrier {
       if (!warned) {
         warned = true;
         LOG.warn(
-            "spark-events: the sidecar did not answer within {} ms (spark.events.dispatcher.sync.timeout);"
+            "[spark-events] the sidecar did not answer within {} ms (spark.events.dispatcher.sync.timeout);"
                 + " Spark does not wait again until the sidecar has caught up; check the reporters' log messages",
             timeoutMillis);
       }

@@ -40,7 +40,7 @@ public final class Connections {
     }
     if (present != null && present.isOfRunningContext()) {
       LOG.warn(
-          "spark-events: this application already has a listener; ignoring the second one;"
+          "[spark-events] this application already has a listener; ignoring the second one;"
               + " remove it from spark.extraListeners");
       return null;
     }
@@ -56,7 +56,7 @@ public final class Connections {
       required = settings.required;
       failure = settings.given.problem;
       if (failure != null) {
-        LOG.error("spark-events: no events will be reported: {}", failure);
+        LOG.error("[spark-events] no events will be reported: {}", failure);
       } else if (settings.sidecarEnabled) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
         failure = made.start();
@@ -67,7 +67,7 @@ public final class Connections {
         Thread.currentThread().interrupt();
       }
       failure = defect.toString();
-      LOG.error("spark-events: cannot start; the job continues without events", defect);
+      LOG.error("[spark-events] cannot start; the job continues without events", defect);
       if (made != null) {
         made.abandon();
         made = null;

@@ -99,7 +99,7 @@ public final class Sidecar {
     boolean late = supervisor.isLate();
     if (supervisor.wasReady() && (late || !unreported.isEmpty())) {
       LOG.warn(
-          "spark-events: {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
+          "[spark-events] {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
           late
               ? "sidecar did not end within " + settings.shutdownTimeoutMillis + " ms (spark.events.shutdown.timeout)"
               : "the application has ended",

@@ -47,7 +47,7 @@ public final class StallMonitor {
       timer.scheduleWithFixedDelay(this::lookAndContinue, periodMillis, periodMillis, TimeUnit.MILLISECONDS);
     } catch (Throwable noThread) {
       LOG.warn(
-          "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
+          "[spark-events] cannot start the stall monitor; a stalled sidecar will not be restarted;"
               + " raise the thread limit of the driver's process");
     }
   }
@@ -84,7 +84,7 @@ public final class StallMonitor {
       kill = null;
       try {
         LOG.warn(
-            "spark-events: the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
+            "[spark-events] the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
                 + " killing it, restarting it and resending them",
             timeoutMillis,
             queue.size());

@@ -97,7 +97,7 @@ final class Supervisor implements Runnable {
       Thread.currentThread().interrupt();
     } catch (Throwable defect) {
       failure = "a defect in the shim: " + Failures.describe(defect);
-      LOG.error("spark-events: no more events will be reported; the job continues: {}; report this", failure, defect);
+      LOG.error("[spark-events] no more events will be reported; the job continues: {}; report this", failure, defect);
     } finally {
       queue.close();
       SidecarProcess last = launcher.process();
@@ -140,7 +140,7 @@ final class Supervisor implements Runnable {
       }
       failure = unready.getMessage();
       String consequence = settings.required || timeout.isSet() ? "" : "; the job continues without them";
-      LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
+      LOG.error("[spark-events] no events will be reported{}. {}", consequence, failure);
       return null;
     } catch (IOException | RuntimeException | Error defect) {
       if (!ready) {
@@ -149,7 +149,7 @@ final class Supervisor implements Runnable {
         throw defect;
       }
       // A defect, such as a temporary lack of memory, must cost at most one sidecar, not all events of the application.
-      LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
+      LOG.error("[spark-events] a defect in the shim; killing the sidecar and restarting it; report this", defect);
       launcher.process().end(timeout.millisLeft());
       return "was killed after a defect in the shim: " + Failures.describe(defect);
     }
@@ -161,7 +161,7 @@ final class Supervisor implements Runnable {
     if (pause < 0) {
       failure = "The sidecar died " + restarts.describe() + "; the last one " + death + ".";
       LOG.error(
-          "spark-events: no more events will be reported; the job continues. {} The log reports the number of lost"
+          "[spark-events] no more events will be reported; the job continues. {} The log reports the number of lost"
               + " records at the end of the application.",
           failure);
       return false;
@@ -171,7 +171,7 @@ final class Supervisor implements Runnable {
       pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, timeout.millisLeft()));
     }
     LOG.warn(
-        "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
+        "[spark-events] the sidecar {}; restarting it in {} ms and resending all unacknowledged records", death, pause);
     if (ending) {
       Thread.sleep(pause);
     } else {

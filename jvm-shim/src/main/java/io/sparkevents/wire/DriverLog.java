@@ -69,7 +69,7 @@ public final class DriverLog {
     long missing = writer.getQueue().size() + dropped.getAndSet(0);
     if (missing > 0) {
       LOG.warn(
-          "spark-events: {} events may be missing from the driver's log because its appender was too slow;"
+          "[spark-events] {} events may be missing from the driver's log because its appender was too slow;"
               + " check the appender of the logger {}",
           missing,
           LOGGER);
@@ -82,7 +82,7 @@ public final class DriverLog {
     if (unreported > 0) {
       try {
         log.warn(
-            "spark-events: {} events are missing from this log because its appender is slow or throws;"
+            "[spark-events] {} events are missing from this log because its appender is slow or throws;"
                 + " check the appender of the logger "
                 + LOGGER,
             unreported);

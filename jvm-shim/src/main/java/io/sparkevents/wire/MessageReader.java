@@ -62,7 +62,7 @@ public final class MessageReader {
   private static void warn(Map<?, ?> answer, Throwable malformed) {
     try {
       LOG.warn(
-          "spark-events: cannot read a message from Python: {}; skipping it, and later ones without a log message; if it is"
+          "[spark-events] cannot read a message from Python: {}; skipping it, and later ones without a log message; if it is"
               + " an acknowledgement, its records stay queued; use the same version of the jar and of the Python package",
           answer,
           malformed);
@@ -99,7 +99,7 @@ public final class MessageReader {
         mark.placed(String.valueOf(answer.get("folder")));
         break;
       case "log":
-        DriverLog.write(LOG, String.valueOf(answer.get("level")), "spark-events: " + answer.get("message"));
+        DriverLog.write(LOG, String.valueOf(answer.get("level")), "[spark-events] " + answer.get("message"));
         break;
       case "event":
         events.receive(answer);

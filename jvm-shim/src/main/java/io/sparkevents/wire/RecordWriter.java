@@ -150,7 +150,7 @@ public final class RecordWriter {
     } catch (Throwable unwritable) {
       if (unwritableKinds.add(record.kind)) {
         LOG.warn(
-            "spark-events: cannot write a record of kind {}; dropping and counting it;"
+            "[spark-events] cannot write a record of kind {}; dropping and counting it;"
                 + " later losses of this kind are not logged: {}",
             record.kind,
             Failures.describe(unwritable));
@@ -163,20 +163,20 @@ public final class RecordWriter {
     switch (drops.where) {
       case DropCounters.HANDOFF:
         LOG.warn(
-            "spark-events: the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
+            "[spark-events] the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
                 + " raise this key or the driver's memory; dropped: {}",
             queue.capacity,
             drops.counts);
         break;
       case DropCounters.SIDECAR:
-        LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", drops.counts);
+        LOG.warn("[spark-events] a sidecar died with records that it had not acknowledged; they are lost: {}", drops.counts);
         break;
       case DropCounters.UNWRITABLE:
         // The first loss of each kind is logged with its cause.
         break;
       default:
         LOG.warn(
-            "spark-events: Spark's listener bus dropped {} before they reached spark-events;"
+            "[spark-events] Spark's listener bus dropped {} before they reached spark-events;"
                 + " raise spark.scheduler.listenerbus.eventqueue.capacity",
             drops.counts);
     }

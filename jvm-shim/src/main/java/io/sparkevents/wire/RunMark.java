@@ -33,7 +33,7 @@ public final class RunMark {
         Files.move(written, mark.resolve("end.json"), StandardCopyOption.ATOMIC_MOVE);
       }
     } catch (Throwable failed) {
-      LOG.warn("spark-events: cannot write to {}, so the next run reports this run as LOST: {}", mark, failed.toString());
+      LOG.warn("[spark-events] cannot write to {}, so the next run reports this run as LOST: {}", mark, failed.toString());
     }
   }
 }
