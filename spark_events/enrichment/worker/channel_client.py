@@ -212,12 +212,8 @@ class _Listener:
     ) -> None:
         self.is_over = False
         self._address = address
-<<<<<<< HEAD
-        self._host_and_port = f"{address.host}:{address.port}"
-=======
         #: Without the port, which is another one in each batch, so that the driver logs equal warnings once.
-        self._place = f"the driver at {address.host}"
->>>>>>> F
+        self._peer = f"the driver at {address.host}"
         self._attempt = attempt
         self._on_stop = on_stop
         self._share = share
@@ -235,15 +231,10 @@ class _Listener:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), seconds)
         except (OSError, asyncio.TimeoutError) as error:
-<<<<<<< HEAD
-            _LOG.debug("driver channel %s: cannot connect: %s", self._host_and_port, error)
-            why = f"cannot connect to {self._host_and_port}: {str(error) or 'timeout'}"
-=======
             _LOG.debug("driver channel: cannot connect to %s:%s: %s", host, port, error)
             if not isinstance(error, ConnectionRefusedError):
                 _silent.add(host)
-            why = f"cannot connect to {self._place} ({_reason(error)})"
->>>>>>> F
+            why = f"cannot connect to {self._peer} ({_reason(error)})"
         else:
             _silent.discard(host)
             why = await self._attend(reader, writer)
@@ -288,13 +279,8 @@ class _Listener:
         except (OSError, asyncio.IncompleteReadError) as error:
             # The driver has exited, or a firewall has closed the connection. Spark itself detects a driver that has
             # exited.
-<<<<<<< HEAD
-            _LOG.debug("driver channel %s: connection lost: %s", self._host_and_port, error)
-            return f"lost the connection to {self._host_and_port}: {error}"
-=======
-            _LOG.debug("driver channel: lost the connection to %s: %s", self._place, error)
-            return f"lost the connection to {self._place}"
->>>>>>> F
+            _LOG.debug("driver channel: lost the connection to %s: %s", self._peer, error)
+            return f"lost the connection to {self._peer}"
         finally:
             for task in sending:
                 task.cancel()
