@@ -26,7 +26,7 @@ from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
 from spark_events.enrichment.engine.tuning import EngineTuning
 from spark_events.enrichment.engine.window import Window
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "limiters"]
 
 
 def assemble(run: EngineRun, resource: Any) -> Pool:
@@ -34,7 +34,7 @@ def assemble(run: EngineRun, resource: Any) -> Pool:
     plan, signals = run.plan, run.signals
     destination = _destination(run)
     invoke = Invoke(plan, resource, destination.quota)
-    admission = Admission(run, tuple(_limiters(run, destination)), destination.window)
+    admission = Admission(run, tuple(limiters(run, destination)), destination.window)
     places = Places(destination.window, plan.window.max)
     attempts = CallAttempts(run, invoke, _acceptor(run), admission, Feedback(run, destination), places)
     settlement = RowAnswers(run.counts, _sharing(run))
@@ -76,7 +76,7 @@ def _alone(clock: Callable[[], float], tuning: EngineTuning) -> AllowedRate:
     return rate
 
 
-def _limiters(run: EngineRun, destination: DestinationState) -> Iterator[Limiter]:
+def limiters(run: EngineRun, destination: DestinationState) -> Iterator[Limiter]:
     """Yield what may delay an attempt, in the order in which an attempt asks for permission."""
     yield destination.gate
     yield destination.quota

@@ -237,10 +237,9 @@ class Pool:
         # function call.
         plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
         invoke, accept, breaker, window = attempts.invoke, attempts.accept, self._breaker, self._window
-        # Fast path: without a loop over the limiters. The user's limits always delay attempts; the others may change.
-        limited = run.inputs.share is not None
-        destination = attempts.feedback.destination
-        gate, allowed, quota = destination.gate, destination.allowed, destination.quota
+        # Fast path: without a loop over the limiters, of which most plans have three. Any further one is always asked.
+        first_limit, second_limit, third_limit, *further = attempts.admission.limiters
+        limited = bool(further)
         take, timed, first = feed.take, counts.durations.latest.append, min(run.timeout, run.total)
         latencies, permits, turn_rows = window.latencies, runner.permits, run.tuning.pool.turn_rows
         sample = run.tuning.buffer.sample_rows
@@ -254,7 +253,7 @@ class Pool:
                 batch, index, call, row = taken
                 runner.batch, runner.index, runner.made = batch, index, call
                 answer: Any = run.refusal
-                if answer is None and (limited or gate.limits or allowed.limits or quota.limits):
+                if answer is None and (limited or first_limit.limits or second_limit.limits or third_limit.limits):
                     answer = await attempts.begin(runner)
                     now = clock()
                 elif answer is None:
