@@ -182,7 +182,7 @@ class Mailbox:
 
     @property
     def fullness(self) -> float:
-        """Share of the capacity that is in use, from 0 to 1; above 1 if a single event exceeds the capacity."""
+        """Fraction of the capacity that is in use, from 0 to 1; above 1 if a single event exceeds the capacity."""
         return self._weight / self._capacity
 
     @property

@@ -36,7 +36,7 @@ from spark_events.sidecar.record_reader import Amend, RecordReader
 from spark_events.sidecar.timers import Timers
 from spark_events.translate.translator import Translator
 
-#: Share of the shutdown time that is reserved for the final report.
+#: Fraction of the shutdown time that is reserved for the final report.
 _REPORT_FRACTION = 0.1
 #: Part of the driver's shutdown wait that is reserved for the steps after the last acknowledgement, in seconds.
 _EXIT_SECONDS = 0.1

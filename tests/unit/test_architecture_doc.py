@@ -1,18 +1,28 @@
-"""Tests that docs/architecture.md names existing classes, and each class on the path of a record."""
+"""Tests that docs/architecture.md names existing classes, each on the path of a record, and those on a row's path."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from enrich_engine import new_process
 from fakes import PATIENCE, ROOT, START, application_start, eventually, goodbye, hello, read_events
 
+from spark_events.enrichment.engine.run import Definition
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.settings import Retry
+from spark_events.enrichment.worker.channel_client import TaskAttempt
+from spark_events.enrichment.worker.partition import Partition
+from spark_events.enrichment.worker.task import Task
 from spark_events.sidecar.acknowledgements import MessageWriter
 from spark_events.sidecar.driver_session import DriverSession
 from spark_events.sidecar.pipe import RecordPipe
@@ -21,14 +31,17 @@ _TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)
 
 
-def named_steps() -> list[str]:
-    return [name for step in _STEP.findall(_TEXT) for name in re.findall(r"`(\w+)`", step)]
+_RECORD_PATH, _ROW_PATH = _TEXT.split("## 3. Path of a row")
 
 
-def test_every_class_on_a_record_s_path_exists() -> None:
+def named_steps(text: str) -> list[str]:
+    return [name for step in _STEP.findall(text) for name in re.findall(r"`(\w+)`", step)]
+
+
+def test_every_class_on_a_path_exists() -> None:
     sources = [*ROOT.glob("jvm-shim/src/**/*.java"), *ROOT.glob("spark_events/**/*.py")]
     defined = set(re.findall(r"\bclass (\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
-    named = named_steps()
+    named = [*named_steps(_RECORD_PATH), *named_steps(_ROW_PATH)]
     assert named != []
     assert [name for name in named if name not in defined] == []
 
@@ -86,4 +99,33 @@ def test_the_page_names_each_class_that_the_end_of_a_job_passes(tracer: Tracer, 
     os.close(read)
     os.close(write)
     assert [one["attributes"].get("spark.status.new") for one in read_events(file)][2] == "FINISHED"
-    assert tracer.classes - {*named_steps(), "Acknowledgements", "FileReporter"} == set()
+    assert tracer.classes - {*named_steps(_RECORD_PATH), "Acknowledgements", "FileReporter"} == set()
+
+
+def test_the_page_names_only_classes_that_a_row_passes(tracer: Tracer) -> None:
+    """In the worker process, a row whose first attempt fails passes each class that the page names for its path."""
+    attempts = list[int]()
+
+    async def fn(row: Any, ctx: Any) -> dict[str, int]:
+        attempts.append(ctx.attempt)
+        if ctx.attempt == 1:
+            raise ConnectionError
+        return {"twice": 2 * row.id}
+
+    output = pa.schema([pa.field("twice", pa.int64())])
+    task = Task(b"", b"", output.serialize().to_pybytes(), ("id",), ("id",), scope="", settles=True)
+    plan = Plan(fn, max_in_flight=2, retry=Retry(initial=0, jitter=0))
+    with new_process():
+        sys.setprofile(tracer)
+        tracer.is_on = True
+        partition = Partition(task, plan, Definition("calls", "answers", "resource", "row"), TaskAttempt(), "")
+        batch = pa.RecordBatch.from_pydict({"id": [20, 21]})
+        answered = pa.Table.from_batches(list(partition.run(iter([batch]))))
+        tracer.is_on = False
+        sys.setprofile(None)
+    assert answered.column("twice").to_pylist() == [40, 42]
+    assert sorted(attempts) == [1, 1, 2, 2]
+    # The driver's classes, the one that Spark calls, and the limiters' protocol, which has no instance.
+    assert set(named_steps(_ROW_PATH)) - tracer.classes == {
+        "Request", "DriverChannel", "Ledger", "JobState", "Mapper", "Limiter",
+    }  # fmt: skip

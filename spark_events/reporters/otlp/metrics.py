@@ -87,7 +87,7 @@ class OtlpMetrics(Reporter):
             "spark.events.failures", [self._of("failures")], "{attempt}", "Failed attempts of a reporter"
         )
         meter.create_observable_gauge(
-            "spark.events.queue.usage", [self._of("queue_usage")], "1", "Share of a reporter's queue that is in use"
+            "spark.events.queue.usage", [self._of("queue_usage")], "1", "Fraction of a reporter's queue that is in use"
         )
         meter.create_observable_gauge(
             "spark.events.spool.depth", [self._of("spooled")], "{event}", "Events in a reporter's spool"

@@ -163,7 +163,7 @@ public final class RecordWriter {
     switch (drops.where) {
       case DropCounters.HANDOFF:
         LOG.warn(
-            "[spark-events] the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
+            "[spark-events] the record queue is full (spark.events.dispatcher.queue.size = {}, or the limit of the heap);"
                 + " raise this key or the driver's memory; dropped: {}",
             queue.capacity,
             drops.counts);
