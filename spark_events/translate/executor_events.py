@@ -94,9 +94,10 @@ class ExecutorEvents:
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Report an executor that was lost or that the driver released.
 
-        Spark reports a decommissioned executor twice: when it is decommissioned, and when its process has ended. It
-        never uses the id of an executor again.
+        Spark never uses the id of an executor again.
         """
+        # DriverEndpoint.removeExecutor in Spark (3.5, 4.0, 4.3) reports an executor when its connection closes, and again
+        # when the cluster manager reports the end of its process, although it has removed the executor by then.
         if record.executor_id in self._removed:
             return
         put(self._removed, record.executor_id, None, _REMEMBERED)
