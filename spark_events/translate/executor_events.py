@@ -96,8 +96,8 @@ class ExecutorEvents:
 
         Spark never uses the id of an executor again.
         """
-        # DriverEndpoint.removeExecutor in Spark (3.5, 4.0, 4.3) reports an executor when its connection closes, and again
-        # when the cluster manager reports the end of its process, although it has removed the executor by then.
+        # Spark's DriverEndpoint.removeExecutor (3.5, 4.0, 4.3) reports an executor when its connection closes, and when
+        # the cluster manager reports the end of its process, although the executor is removed by then.
         if record.executor_id in self._removed:
             return
         put(self._removed, record.executor_id, None, _REMEMBERED)

@@ -57,11 +57,16 @@ def _about(run: Run, table: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("table", "modes"),
     # Iceberg appends the rows of a merge that only inserts.
-    [("deltas", ["append", "merge", "merge"]), ("icebergs", ["append", "append", "merge"])],
+    [
+        ("spark_catalog.default.deltas", ["append", "merge", "merge", "overwrite", "merge"]),
+        ("ice.db.icebergs", ["append", "append", "merge", "overwrite", "merge"]),
+    ],
 )
 def test_each_change_of_a_table_is_one_event(run: Run, table: str, modes: list[str]) -> None:
-    """An append, a merge and a deletion are one event each, with the table as target."""
-    assert [one.get("spark.write.mode") for one in _about(run, table)] == modes, run.named("DataWrittenEvent")
+    """An append, a merge, a deletion and an overwriting of partitions are one event each, with the table as target."""
+    found = [event["attributes"] for event in run.named("DataWrittenEvent")]
+    about = [one["spark.write.mode"] for one in found if one.get("spark.write.target") == table]
+    assert about == modes, run.named("DataWrittenEvent")
 
 
 def test_each_insertion_of_a_statement_is_one_event(run: Run) -> None:
@@ -79,7 +84,7 @@ def test_a_table_that_a_batch_creates_is_one_event_with_its_name(table: str, run
 
 def test_the_connectors_metrics_are_reported(run: Run) -> None:
     """The metrics of a commit, which the connectors store in the plan, are attributes of the event."""
-    _, merged, deleted = _about(run, "deltas")
+    _, merged, deleted, *_ = _about(run, "deltas")
     assert (merged["spark.write.files"], deleted["spark.write.files"]) == (1, 1)
     assert json.loads(deleted["spark.write.metrics"])["number of rows deleted."] == 2
     appended, *_ = _about(run, "icebergs")
