@@ -19,11 +19,16 @@ _CACHED = "In-memory table "
 _TARGETS = (
     # A table that a connector's catalog creates
     re.compile(r"^[\w.$]*Catalog@[0-9a-f]+, ([^,\s]+),"),
+    # A table of Delta Lake in a catalog
+    re.compile(r"\bDeltaTableV2\([^,]*,[^,]*,Some\(CatalogTable\(\s*Catalog: (\S+)\s+Database: (\S+)\s+Table: (\S+)"),
+    re.compile(r"^RelationV2\[[^\]]*\] ([^,\s]+)"),
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
     re.compile(r"\bpath=([^,\]\s]+)"),
     re.compile(r"\bDeltaTableV2\([^,]*,\s*([^,\s]+)"),
     re.compile(r"^([a-z][a-z0-9+.-]*:/[^,]*|/[^,]*)"),
+    # A table from which rows are deleted, before the condition
+    re.compile(r"^((?:[\w-]+\.)+[\w-]+), \["),
 )
 
 
@@ -48,8 +53,8 @@ def tables(plan: Sequence[PlannedNode]) -> tuple[list[str], list[str]]:
             name = _scanned(scan)
             location = _LOCATION.match(node.location)
             reads.update(dict.fromkeys([name] if name else _paths(location[1]) if location else ()))
-        elif target := next((found[1] for found in (one.search(node.arguments) for one in _TARGETS) if found), None):
-            writes[target.replace("`", "")] = None
+        elif target := next(filter(None, (one.search(node.arguments) for one in _TARGETS)), None):
+            writes[".".join(target.groups()).replace("`", "")] = None
     return list(reads), list(writes)
 
 

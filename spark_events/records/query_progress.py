@@ -9,13 +9,18 @@ import msgspec
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """Progress of one source. The JSON format of the offsets depends on the kind of source."""
+    """Progress of one source. The JSON format of the offsets depends on the kind of source.
+
+    A rate is missing, or a text in the event log, if it is not a finite number.
+    """
 
     description: str = ""
     start_offset: msgspec.Raw = msgspec.Raw(b"null")
     end_offset: msgspec.Raw = msgspec.Raw(b"null")
     latest_offset: msgspec.Raw = msgspec.Raw(b"null")
     num_input_rows: int = 0
+    input_rows_per_second: Any = None
+    processed_rows_per_second: Any = None
     metrics: dict[str, Any] | None = None
 
 

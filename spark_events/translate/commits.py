@@ -156,6 +156,7 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
                 **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
                 **_backlogs(run, progress),
+                **_rates(progress),
                 **state_attributes(progress.state_operators, progress.batch_id),
                 **_observed(progress.observed_metrics),
             }
@@ -253,6 +254,17 @@ def _backlogs(run: Run, progress: StreamingProgress) -> dict[str, AttributeValue
     found: dict[str, AttributeValue | None] = {}
     for index, backlog in enumerate(run.backlogs.after(progress)):
         found |= backlog.attributes(index)
+    return found
+
+
+def _rates(progress: StreamingProgress) -> dict[str, AttributeValue | None]:
+    """Return the rates of each source, as Spark computes them for the trigger."""
+    found: dict[str, AttributeValue | None] = {}
+    for index, source in enumerate(progress.sources):
+        rates = {"input": source.input_rows_per_second, "processed": source.processed_rows_per_second}
+        for kind, rate in rates.items():
+            is_known = isinstance(rate, int | float) and math.isfinite(rate)
+            found[f"spark.source.{index}.{kind}_rows_per_second"] = float(rate) if is_known else None
     return found
 
 

@@ -94,9 +94,10 @@ class ExecutorEvents:
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Report an executor that was lost or that the driver released.
 
-        Spark reports a decommissioned executor twice: when it is decommissioned, and when its process has ended. It
-        never uses the id of an executor again.
+        Spark never uses the id of an executor again.
         """
+        # Spark's DriverEndpoint.removeExecutor (3.5, 4.0, 4.3) reports an executor when its connection closes, and when
+        # the cluster manager reports the end of its process, although the executor is removed by then.
         if record.executor_id in self._removed:
             return
         put(self._removed, record.executor_id, None, _REMEMBERED)

@@ -36,11 +36,11 @@ _METRICS = {
 #: Modes by the word among the arguments of a command, or in the name of a node.
 _MODES = (
     (re.compile(r", Append\b|^AppendData"), "append"),
-    (re.compile(r", Overwrite\b|^Overwrite"), "overwrite"),
+    (re.compile(r", Overwrite\b|^Overwrite|^Execute DeltaDynamicPartitionOverwrite"), "overwrite"),
     (re.compile(r", ErrorIfExists\b|^(?:Execute (?:Optimized)?Create\w+|(?:Atomic)?CreateTable)AsSelect"), "create"),
     (re.compile(r", Ignore\b"), "ignore"),
     (re.compile(r"^(?:Atomic)?(?:Create)?(?:Or)?ReplaceTableAsSelect"), "replace"),
-    (re.compile(r"^(?:ReplaceData|WriteDelta|Execute (?:MergeInto|Delete|Update)Command)"), "merge"),
+    (re.compile(r"^(?:ReplaceData|WriteDelta|DeleteFromTable|Execute (?:MergeInto|Delete|Update)Command)"), "merge"),
 )
 #: Insertion into an existing table, which Spark 4 runs inside a command that otherwise creates the table.
 _INSERTS = re.compile(r"^Execute Insert.*, Append\b", re.DOTALL)

@@ -72,6 +72,14 @@ def one(request: pytest.FixtureRequest, served: tuple[Served, Served]) -> Served
     return served[request.param == "replayed"]
 
 
+def test_a_write_of_a_client_names_it(one: Served) -> None:
+    """A write has the client and its tags, and the numbers on disk."""
+    (written,) = [event["attributes"] for event in one.events if event["name"] == "DataWrittenEvent"]
+    assert (written["spark.write.rows"], written["spark.job.tags"]) == (7, '["nightly"]')
+    assert written["spark.connect.session_id"] == one.truth["session"]
+    assert written["spark.connect.user_id"] == "ada_b"
+
+
 def test_every_event_of_a_client_names_it(one: Served) -> None:
     """Every event of a job, a stage, a SQL execution or a query of the client has its session, user and operation."""
     scopes = {"spark.job", "spark.stage", "spark.sql.execution", "spark.streaming.query"}

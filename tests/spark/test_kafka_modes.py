@@ -52,7 +52,11 @@ def test_the_backlog_of_a_topic_is_what_spark_reports(run: Run) -> None:
     reported = run.named("BatchCommitEvent", spark_streaming_query_name="micro-batch")
     behind = [event["attributes"]["spark.source.0.backlog_records"] for event in reported]
     assert behind == [_ROWS - _PER_BATCH * batch for batch in range(1, len(behind) + 1)]
-    assert behind == [int(metrics["maxOffsetsBehindLatest"]) for metrics in run.truth()[: len(behind)]]
+    sources = run.truth()[: len(behind)]
+    assert behind == [int(source["metrics"]["maxOffsetsBehindLatest"]) for source in sources]
+    for kind in ("input", "processed"):
+        rates = [event["attributes"].get(f"spark.source.0.{kind}_rows_per_second") for event in reported]
+        assert rates == [source.get(f"{kind}RowsPerSecond") for source in sources]
     first, last = reported[0]["attributes"], reported[-1]["attributes"]
     took = first["spark.batch.duration.trigger_execution_ms"] / 1_000
     assert first["spark.source.0.backlog_seconds"] == pytest.approx(behind[0] / (_PER_BATCH / took), abs=0.1)

@@ -137,7 +137,7 @@ def test_a_failed_stream_is_tried_again(runs: dict[str, Future[Run]]) -> None:
     assert [e["severity"] for e in queries] == ["WARN"] * (1 + _RETRIES)
     assert all("failure.will_retry" not in e["attributes"] for e in queries)
     (alarm,) = [e for e in failures if e["severity"] == "ERROR"]
-    assert f"flow '{_CATALOG}clicks_of_web' of data set 'clicks' failed: " in alarm["body"]
+    assert f"flow '{_CATALOG}clicks_of_web' of data set 'clicks' (definitions.py:12) failed: " in alarm["body"]
     assert "bad click" in alarm["body"]
 
 
@@ -163,7 +163,7 @@ def _line_of(pipeline: str, function: str) -> str:
     [
         ("bad_function", "failed before its run started: an error in the function of data set 'totals' (", ["totals"]),
         ("cycle", "failed: Spark rejected flow 'orders' of data set 'orders' (", ["orders", "totals"]),
-        ("twice", "failed: Spark rejected data set 'orders' (", ["second"]),
+        ("twice", "failed: Spark rejected flow 'orders' of data set 'orders' (", ["second"]),
     ],
 )
 def test_an_error_in_a_definition_has_its_line(

@@ -59,6 +59,7 @@ def test_each_write_is_one_event_with_the_numbers_on_disk(run: Run) -> None:
         ("dir", "overwrite", 6),
         ("grouped", "create", 5),
         ("spark_catalog.default.copied", "create", 6),
+        ("spark_catalog.default.copied", "overwrite", 4),
         ("totals", "create", None),
         ("totals", "append", None),
         ("spark_catalog.default.low", "append", 4),
@@ -78,8 +79,8 @@ def test_a_write_has_the_group_and_the_lineage_of_its_jobs(run: Run) -> None:
     """The start of an execution lacks the context, and on Spark 3.5 the group."""
     written = [event["attributes"] for event in run.named("DataWrittenEvent")]
     of_jobs = [(one.get("spark.job.group"), one.get("openlineage.context")) for one in written]
-    assert of_jobs[5:7] == [("loads", "orders/v2")] * 2
-    assert set(of_jobs[:5] + of_jobs[7:]) == {(None, None)}
+    assert of_jobs[5:8] == [("loads", "orders/v2")] * 3
+    assert set(of_jobs[:5] + of_jobs[8:]) == {(None, None)}
 
 
 def test_writes_of_micro_batches_are_events_on_request(run: Run, with_streams: Run) -> None:
@@ -98,10 +99,11 @@ def test_writes_of_micro_batches_are_events_on_request(run: Run, with_streams: R
     inside = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/inside")]
     counts = [event for event in streamed if event["attributes"]["spark.write.target"].endswith("/counts")]
     made = [event for event in streamed if event["attributes"]["spark.write.target"] == "spark_catalog.default.made"]
-    assert len(inside) + len(counts) + len(made) == len(streamed)
+    replaced = [e for e in streamed if e["attributes"]["spark.write.target"] == "spark_catalog.default.replaced"]
+    assert len(inside) + len(counts) + len(made) + len(replaced) == len(streamed)
     # The first batch creates the table.
     assert [event["attributes"].pop("spark.write.mode") for event in made] == ["create", "append"]
-    for some, mode in ((inside, "append"), (counts, "overwrite"), (made, None)):
+    for some, mode in ((inside, "append"), (counts, "overwrite"), (made, None), (replaced, "overwrite")):
         known = [one["attributes"] for one in some]
         assert [(one["spark.streaming.query.run_id"], one["spark.batch.id"]) for one in known] == expected
         assert {one.get("spark.write.mode") for one in known} == {mode}

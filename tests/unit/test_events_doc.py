@@ -144,6 +144,7 @@ def story() -> list[Event]:
     store = {f"rocksdb{name}": value for name, value in {**rocksdb, "NumReplayChangelogFiles": 1}.items()}
     state |= {"customMetrics": {**store, "SnapshotLastUploaded.partition_0_default": 1, **timers}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
+    source |= {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0}
     source |= {"metrics": {"numFilesOutstanding": "2", "estimatedTotalBytesBehindLatest": "64.0"}}
     times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}
     rich = {"stateOperators": [state], "sources": [source], "eventTime": times, "observedMetrics": {"m": {"n": 1.5}}}

@@ -13,7 +13,7 @@ _MOST_NODES = 10_000
 #: Limits, in characters, of all selected texts and of one text.
 _MOST_TEXT, _LONGEST = 4_096, 512
 _SCAN = re.compile(r"(?:Batch)?Scan ")
-_WRITE = re.compile(r"Execute |\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert)", re.ASCII)
+_WRITE = re.compile(r"Execute |\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert|DeleteFrom)", re.ASCII)
 _EXECUTE = "Execute "
 _ARGUMENTS = "\nArguments: "
 

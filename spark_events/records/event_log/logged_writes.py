@@ -128,9 +128,11 @@ class WriteLines:
             for number, outer in self._running.items()
             if outer.batch is write.batch and outer.commands
         }
-        found = {number: outer.created for number, outer in writing.items() if outer.creates_path_of(write.commands[0])}
+        found = {
+            number: outer.creation for number, outer in writing.items() if outer.creates_path_of(write.commands[0])
+        }
         if list(writing) == [identity - 1] and writing[identity - 1].creates_without_path:
-            found = {identity - 1: writing[identity - 1].created}
+            found = {identity - 1: writing[identity - 1].creation}
         return {**(found if len(found) == 1 else {}), identity: write.commands[0].text}
 
     def _record(self, line: SqlExecutionEndLine, write: _Write, nodes: dict[int, str], done: _Write) -> DataWritten:

@@ -15,13 +15,15 @@ _DEEPEST = 8
 _MOST = 64
 _COMMAND = "Execute "
 #: Commands of connectors of the older interface, which report no metrics of their own.
-_CONNECTOR = re.compile(r"Execute (?:Save|Insert)IntoDataSourceCommand", re.ASCII)
+_CONNECTOR = re.compile(r"Execute (?:(?:Save|Insert)IntoDataSource|DeltaDynamicPartitionOverwrite)Command", re.ASCII)
 _CREATES_TABLE = re.compile(r"Execute \w*AsSelectCommand|(?:Atomic)?(?:Create|Replace)\w*AsSelect", re.ASCII)
 #: The last part of a table's name, at the end of a command.
 _TABLE = re.compile(r"([^.`]+)`?$", re.ASCII)
 _IGNORE = ", Ignore"
+#: Arguments of a command that replaces a table.
+_OVERWRITES = re.compile(r"[^,]+, Overwrite\b", re.ASCII)
 _V2 = re.compile(
-    r"AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta"
+    r"AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|DeleteFromTable"
     r"|(?:Atomic)?(?:Create|Replace)\w*AsSelect",
     re.ASCII,
 )
@@ -42,6 +44,7 @@ class WriteCommand:
         writes_inside: whether a nested execution may be the write.
         text: the node with the arguments that tell what it writes.
         created: if the command creates a table in which a nested execution writes: the command with the table; else "".
+        creation: the same with the mode, if it replaces the table.
         metrics: the metrics of the node.
         values: values of the metrics that Spark has reported, by name.
     """
@@ -52,10 +55,13 @@ class WriteCommand:
         creates_table = _CREATES_TABLE.match(name) is not None
         self.writes_inside = is_connector or creates_table
         arguments = arguments_of(name, description) if is_alone and self.writes_inside and not is_v2 else ""
-        self.text = f"{node.simple_string} {arguments if is_connector else ''}".strip()
+        overwrites = None if is_connector else _OVERWRITES.match(arguments)
+        told = arguments if is_connector else overwrites[0] if overwrites else ""
+        self.text = f"{node.simple_string} {told}".strip()
         self.created = ""
         if creates_table and (is_v2 or arguments):
             self.created = self.text if is_v2 else f"{name} {arguments.partition(',')[0]}"
+        self.creation = self.text if overwrites else self.created
         is_known = is_connector and bool(arguments) and not arguments.endswith(_IGNORE)
         self._writes_if_successful = is_known or is_v2
         self.metrics: list[PlanMetric] = node.metrics

@@ -36,6 +36,7 @@ errors = [
 ]
 spark.addTag("nightly")
 spark.range(7).groupBy().count().collect()
+spark.range(7).write.parquet(f"{folder}/written")
 spark.clearTags()
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load().selectExpr("value id")
 query = rows.writeStream.queryName("inner").foreachBatch(inside).option("checkpointLocation", f"{folder}/cp").start()

@@ -24,7 +24,12 @@ def writer(name: str, **options: str) -> DataStreamWriter:
 if "micro-batch" in modes:
     query = writer("micro-batch", maxOffsetsPerTrigger="100").trigger(processingTime="0 seconds").start()
     query.processAllAvailable()
-    write_down([dict(progress["sources"][0]["metrics"]) for progress in query.recentProgress])
+    write_down(
+        [
+            {**progress["sources"][0], "metrics": dict(progress["sources"][0]["metrics"])}
+            for progress in query.recentProgress
+        ]
+    )
     query.stop()
 if "continuous" in modes:
     query = writer("continuous").outputMode("append").trigger(continuous="1 second").start()

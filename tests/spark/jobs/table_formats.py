@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 spark = SparkSession.builder.appName("table-formats").getOrCreate()
 truth: dict[str, object] = {}
-for name, format in (("spark_catalog.default.deltas", "delta"), ("ice.db.icebergs", "iceberg")):
+TABLES = {"spark_catalog.default.deltas": "delta", "ice.db.icebergs": "iceberg"}
+for name, format in TABLES.items():
     spark.sql(f"create table {name} (id long, part long) using {format}")
     spark.range(10).selectExpr("id", "id % 3 part").writeTo(name).append()
     spark.sql(
@@ -29,6 +30,10 @@ for _ in range(2):
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load().writeStream
     writer = rows.queryName("inside").foreachBatch(inside).option("checkpointLocation", os.path.join(FOLDER, "cp"))
     writer.trigger(availableNow=True).start().awaitTermination()
+for name in TABLES:
+    spark.range(3, 5).selectExpr("id", "0L part").writeTo(name).overwritePartitions()
+    # Iceberg deletes all rows without writing a file.
+    spark.sql(f"delete from {name}")
 spark.sql("select * from ice.db.icebergs.snapshots").collect()
 write_down(truth)
 spark.stop()

@@ -41,6 +41,7 @@ spark.sparkContext.setLocalProperty("spark.jobGroup.id", "loads")
 spark.sparkContext.setLocalProperty("spark.openlineage.context", "orders/v2")
 spark.table("orders").groupBy("id").count().write.parquet(path("grouped"))
 spark.table("orders").write.saveAsTable("copied")
+spark.range(4).write.mode("overwrite").saveAsTable("copied")
 for name in ("spark.jobGroup.id", "spark.openlineage.context"):
     spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
 truth["grouped"] = files(path("grouped"))
@@ -62,6 +63,7 @@ truth["failed"] = fails()
 def inside(batch: DataFrame, number: int) -> None:
     batch.write.mode("append").parquet(path("inside"))
     batch.write.mode("append").saveAsTable("made")
+    batch.write.mode("overwrite").saveAsTable("replaced")
     batch.selectExpr("count(*) n").write.mode("overwrite").json(path("counts"))
 
 

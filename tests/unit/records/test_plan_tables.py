@@ -50,6 +50,28 @@ def write(name: str, arguments: str) -> PlannedNode:
             [],
             ["file:/w/t"],
         ),
+        (
+            [
+                write(
+                    "AppendDataExecV1",
+                    "DeltaTableV2(o.a.s.SparkSession@1f,file:/w/t,Some(CatalogTable(\nCatalog: spark_catalog\n"
+                    "Database: default\nTable: t\nLocation: file:/w/t)),Some(default.t),None,Map()), Project",
+                )
+            ],
+            [],
+            ["spark_catalog.default.t"],
+        ),
+        (
+            [
+                write(
+                    "Execute DeltaDynamicPartitionOverwriteCommand",
+                    "RelationV2[id#4L, p#4L] spark_catalog.default.t spark_catalog.default.t, DeltaTableV2(a,file:/w/t",
+                )
+            ],
+            [],
+            ["spark_catalog.default.t"],
+        ),
+        ([write("DeleteFromTable", "ice.db.t, [p = 2], x.Y$$Lambda@1")], [], ["ice.db.t"]),
         ([write("Execute DropTableCommand", "true, false")], [], []),
     ],
 )

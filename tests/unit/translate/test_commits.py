@@ -47,6 +47,15 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
     assert expected.items() <= event.attributes.items()
 
 
+def test_the_rates_of_a_source_are_those_of_spark() -> None:
+    """Spark's event log contains a text for a rate that is not finite, and the live progress lacks the rate."""
+    first = {"inputRowsPerSecond": 5, "processedRowsPerSecond": 1.25}
+    second = {"inputRowsPerSecond": "NaN", "processedRowsPerSecond": "Infinity"}
+    found = commit(sources=[first, second, {}]).attributes
+    rates = {name.removeprefix("spark.source."): value for name, value in found.items() if "per_second" in name}
+    assert rates == {"0.input_rows_per_second": 5.0, "0.processed_rows_per_second": 1.25}
+
+
 def test_one_row_is_one_row() -> None:
     """For one batch and for several batches, the body contains ``1 row``, not ``1 rows``."""
     assert commit(numInputRows=1).body == "shop: query 'clicks' committed batch 41 in 100 ms: 1 row"

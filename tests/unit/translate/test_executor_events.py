@@ -79,7 +79,7 @@ def test_the_event_of_a_lost_executor_has_its_tasks_and_stages() -> None:
 
 
 def test_an_executor_is_lost_once() -> None:
-    """Spark removes a decommissioned executor again when its process has ended."""
+    """Spark removes an executor when its connection closes, and again when its process has ended."""
     again = removed(time=START + 1_255, reason="Command exited with code 0", tasks=0, stages=[])
     _, events = translated([application_start(), added(), removed(reason="Executor decommission."), again])
     assert [event.attributes.get("spark.executor.loss") for event in events] == [None, "DECOMMISSIONED"]

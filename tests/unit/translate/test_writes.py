@@ -31,6 +31,9 @@ def written(nodes: dict[str, str], *records: dict[str, Any], **fields: Any) -> l
     [
         ({"7": CREATES, "8": f"{INSERTS}, Overwrite, [id]"}, "create"),
         ({"7": CREATES, "8": f"{INSERTS}, Append, {TABLE}"}, "append"),
+        ({"7": f"{CREATES} {TABLE}, Overwrite", "8": f"{INSERTS}, Overwrite, [id]"}, "overwrite"),
+        ({"7": "DeleteFromTable ice.db.t, [p = 2]"}, "merge"),
+        ({"7": "Execute DeltaDynamicPartitionOverwriteCommand RelationV2[id#4L] a.b.c"}, "overwrite"),
         ({"7": "AtomicCreateTableAsSelect a.Catalog@1, b.c, x", "8": "AppendData x"}, "create"),
     ],
 )

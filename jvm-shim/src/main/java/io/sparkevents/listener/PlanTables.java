@@ -23,7 +23,7 @@ final class PlanTables {
 
   private static final Pattern SCAN = Pattern.compile("(?:Batch)?Scan ");
   private static final Pattern WRITE =
-      Pattern.compile("Execute |\\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert)");
+      Pattern.compile("Execute |\\w*(?:Append|Overwrite|Replace|Write|AsSelect|Insert|DeleteFrom)");
   private static final String EXECUTE = "Execute ";
   private static final String ARGUMENTS = "\nArguments: ";
 

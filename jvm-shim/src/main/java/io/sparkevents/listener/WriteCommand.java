@@ -23,14 +23,19 @@ final class WriteCommand {
 
   private static final Pattern COMMAND = Pattern.compile("Execute ");
   /** Commands of connectors of the older interface, which report no metrics of their own. */
-  private static final Pattern CONNECTOR = Pattern.compile("Execute (?:Save|Insert)IntoDataSourceCommand");
+  private static final Pattern CONNECTOR =
+      Pattern.compile("Execute (?:(?:Save|Insert)IntoDataSource|DeltaDynamicPartitionOverwrite)Command");
   private static final Pattern CREATES_TABLE =
       Pattern.compile("Execute \\w*AsSelectCommand|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
   /** The last part of a table's name, at the end of a command. */
   private static final Pattern TABLE = Pattern.compile("([^.`]+)`?$");
   private static final String IGNORE = ", Ignore";
+  /** Arguments of a command that replaces a table. */
+  private static final Pattern OVERWRITES = Pattern.compile("[^,]+, Overwrite\\b");
   private static final Pattern V2 =
-      Pattern.compile("AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
+      Pattern.compile(
+          "AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta|DeleteFromTable"
+              + "|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
   private static final String NO_WRITE = "NoopWrite";
   private static final String UNION = "Union";
 
@@ -40,6 +45,8 @@ final class WriteCommand {
   final String text;
   /** If the command creates a table in which a nested execution writes: the command with the table; otherwise null. */
   final String created;
+  /** The same with the mode, if it replaces the table. */
+  final String creation;
   final Map<String, Long> values = new LinkedHashMap<>();
   /** Whether success means that data was written. */
   private final boolean writesIfSuccessful;
@@ -53,12 +60,16 @@ final class WriteCommand {
     writesInside = isConnector || createsTable;
     // The description names commands of one kind alike, so it does not tell which arguments are those of this one.
     String arguments = isAlone && writesInside && !isV2 ? PlanTables.argumentsOf(name, description) : "";
-    text = Text.beginning((node.simpleString() + " " + (isConnector ? arguments : "")).trim());
+    Matcher overwrites = OVERWRITES.matcher(arguments);
+    boolean replaces = !isConnector && overwrites.lookingAt();
+    String told = isConnector ? arguments : replaces ? overwrites.group() : "";
+    text = Text.beginning((node.simpleString() + " " + told).trim());
     if (createsTable && isV2) {
       created = text;
     } else {
       created = createsTable && !arguments.isEmpty() ? Text.beginning(name + " " + arguments.split(",", 2)[0]) : null;
     }
+    creation = replaces ? text : created;
     boolean isKnown = isConnector && !arguments.isEmpty() && !arguments.endsWith(IGNORE);
     writesIfSuccessful = isKnown || isV2;
     names = PlanTree.metrics(node);

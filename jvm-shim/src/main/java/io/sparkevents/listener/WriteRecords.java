@@ -191,14 +191,14 @@ final class WriteRecords {
       if (outer.batch == write.batch && !outer.commands.isEmpty()) {
         writing++;
         if (outer.first().createsPathOf(write.first())) {
-          nodes.put(entry.getKey(), outer.first().created);
+          nodes.put(entry.getKey(), outer.first().creation);
         }
       }
     }
     Write before = running.get(id - 1);
     boolean isOnly = writing == 1 && before != null && before.batch == write.batch && !before.commands.isEmpty();
     if (isOnly && before.first().createsWithoutPath()) {
-      nodes.put(id - 1, before.first().created);
+      nodes.put(id - 1, before.first().creation);
     } else if (nodes.size() > 1) {
       nodes.clear();
     }
