@@ -304,6 +304,17 @@ def test_ok_names_the_newest_event(tell: Callable[[Story], None]) -> None:
     assert len(report.queries) <= 1
 
 
+def test_the_status_of_an_earlier_time_is_not_called_now() -> None:
+    """With ``--until`` in the past, nobody knows what is wrong now."""
+    story = Story()
+    fell_silent(story)
+    healthy = report_of(story.events, now=NOW, until=NOW - 7 * HOUR).status
+    assert healthy == "OK: nothing was wrong at 2026-11-19 04:06:40 UTC; newest event 0 ms before, of 1 application."
+    silent = report_of(story.events, now=NOW, until=NOW - HOUR).status
+    assert silent == "1 problem at 2026-11-19 10:06:40 UTC; newest event 0 ms before, of 1 application."
+    assert " now; " in report_of(story.events, now=NOW, until=NOW + HOUR).status
+
+
 def test_a_stale_source_is_not_ok() -> None:
     """If nothing arrives for 15 minutes, an application that has not ended is not RUNNING, and its lane is grey."""
     story = Story()
