@@ -18,7 +18,7 @@ from spark_events.event.text import moment
 from spark_events.follow.follower import FollowConfig, Follower, Sweep
 from spark_events.follow.positions import PositionFile
 from spark_events.records.event_log.log_paths import FORMS, LogPath, key_of, place_of
-from spark_events.report.wording import counted
+from spark_events.report.wording import counted, named
 
 #: Lag that is noted without -v, in seconds, beyond the time between two looks.
 _LONG_LAG = 60.0
@@ -129,7 +129,7 @@ def _account(found: Sweep, notes: _Notes, chosen: argparse.Namespace) -> None:
     """Print the lag behind the logs."""
     if chosen.verbose:
         rows = [
-            (one.title, one.status, moment(one.last_at), f"{one.lag:.0f} s", f"{one.unread:,}")
+            (named(one.title), one.status, moment(one.last_at), f"{one.lag:.0f} s", f"{one.unread:,}")
             for one in sorted(found.running, key=lambda one: one.title)
         ]
         note(f"{counted(found.logs, 'log')}, {counted(found.events, 'new event')}")

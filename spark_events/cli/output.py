@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -19,6 +20,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def columns() -> int | None:
+    """Return the width of the output: that of the terminal, or ``COLUMNS`` if it is set; None for a file or a pipe."""
+    given = os.environ.get("COLUMNS", "")
+    is_given = given.isdecimal() and int(given) > 0
+    return shutil.get_terminal_size().columns if is_given or sys.stdout.isatty() else None
 
 
 class OutputError(SparkEventsError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_events.cli.arguments import UsageError, add_conf, add_jobs, parsed
-from spark_events.cli.output import OutputError, note, show, show_json, writing
+from spark_events.cli.output import OutputError, columns, note, show, show_json, writing
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config import integer, positive_duration
 from spark_events.config.defaults import read_settings
@@ -125,7 +125,7 @@ def _run(chosen: argparse.Namespace) -> int:
         note(f"wrote {chosen.html}")
     else:
         with writing():
-            print_report(report, None if sys.stdout.isatty() else 1_000)
+            print_report(report, columns())
     if chosen.fail_on == "now" and report.is_wrong:
         return 3
     return 1 if chosen.fail_on_sla and report.violates_sla else 0
@@ -155,7 +155,7 @@ def _fleet(chosen: argparse.Namespace, config: TranslateConfig) -> int:
         note(f"wrote {chosen.html}")
     else:
         with writing():
-            print_fleet(report, None if sys.stdout.isatty() else 1_000)
+            print_fleet(report, columns())
     return 0
 
 

@@ -16,7 +16,7 @@ from spark_events.config.quoting import quoted_source
 from spark_events.config.references import resolve
 from spark_events.errors import SparkEventsError
 from spark_events.event.text import moment, on_one_line
-from spark_events.report.wording import counted
+from spark_events.report.wording import counted, named
 from spark_events.reporters.database.database_config import DatabaseConfig, database_url
 from spark_events.watch.event_database import EventDatabase
 from spark_events.watch.json_folder import JsonFolder
@@ -108,7 +108,7 @@ def _source(given: str) -> tuple[Source, str]:
 
 def _show(watch: Watcher) -> None:
     rows = [
-        (seen.name, seen.identity[0], seen.status or "RUNNING", *_heartbeat(seen))
+        (named(seen.name), seen.identity[0], seen.status or "RUNNING", *_heartbeat(seen))
         for seen in sorted(watch.sightings, key=lambda seen: seen.last_seen)
     ]
     show(table(("application", "id", "status", "last seen", "heartbeat"), rows), flush=True)

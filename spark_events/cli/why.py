@@ -10,14 +10,16 @@ import time
 import msgspec
 
 from spark_events.cli.arguments import add_conf, add_jobs
-from spark_events.cli.output import show, show_json
+from spark_events.cli.output import columns, show, show_json
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.defaults import read_settings
 from spark_events.config.quoting import quoted_source
 from spark_events.dispatch.pipeline_plan import read
 from spark_events.errors import SparkEventsError
+from spark_events.event.text import on_one_line
+from spark_events.report.brief import brief, fitted
 from spark_events.report.build import ReportOptions, build
-from spark_events.report.changes import comparison, text_of
+from spark_events.report.changes import comparison, lines_of
 from spark_events.report.find_record import program_of
 from spark_events.report.report_model import EventReport, ProblemCard
 from spark_events.report.sources import Reading, source_to_type
@@ -89,7 +91,7 @@ def _run(chosen: argparse.Namespace) -> int:
             else:
                 show(report.status)
             return 0
-        has_failed = problem.kind in ("failure", "ended", "crash-loop")
+        has_failed = problem.kind in ("failure", "ended", "crash-loop") or problem.failed_runs > 0
         changed = comparison(table, problem.application, problem.app_id, report.at, has_failed)
     program = program_of(problem)
     if chosen.program:
@@ -101,19 +103,26 @@ def _run(chosen: argparse.Namespace) -> int:
         answer = {"status": report.status, "problem": problem, "changed": changed}
         show_json(msgspec.json.encode(answer).decode())
         return 0
-    card, _, _ = problem.text.rpartition("\n  next:")
-    show(card)
-    show(f"  changed: {text_of(changed)}")
-    source, application = shlex.quote(source), shlex.quote(typed(problem.application, problem.app_id))
-    show(f"  next:    spark-events report {source} --app {application}")
-    if not source.partition("://")[1]:
-        show(f"           spark-events report {source} --app {application} --html report.html")
-    if program is not None:
-        show(f"           spark-events why {source} {application} --program > find.py")
-    others = len(report.problems) - 1
-    if others and chosen.incident is None:
-        show(f"({counted(others, 'more problem')} now: spark-events report {source})")
+    others = 0 if chosen.incident is not None else len(report.problems) - 1
+    width = columns()
+    needed, useful = _commands(source, problem, others, has_program=program is not None)
+    show("\n".join(brief(problem, needed, useful, width)))
+    if changes := lines_of(changed):
+        show("\n".join(["", *(fitted(on_one_line(line), width) for line in changes)]))
     return 0
+
+
+def _commands(source: str, problem: ProblemCard, others: int, *, has_program: bool) -> tuple[list[str], list[str]]:
+    """Return the commands that say something new, and those that only show more of the same."""
+    given = shlex.quote(source)
+    application = shlex.quote(typed(problem.application, problem.app_id))
+    report = f"spark-events report {given} --app {application}"
+    page = [] if "://" in source else [f"{report} --html report.html"]
+    program = [f"spark-events why {given} {application} --program > find.py"] if has_program else []
+    if others:
+        every = f"spark-events report {given}  # {counted(others, 'more problem')} now"
+        return [*program, every], [report, *page]
+    return [report, *program], page
 
 
 def _chosen(

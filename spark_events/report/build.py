@@ -28,7 +28,7 @@ from spark_events.report.report_model import (
 )
 from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, uptime
 from spark_events.report.table import EventTable
-from spark_events.report.wording import counted, span
+from spark_events.report.wording import counted, span, when
 
 _DAY = 86_400_000
 #: A time before 2000 comes from a clock that was not set; it does not begin the period.
@@ -152,7 +152,7 @@ def build(
         problems=problems,
         stale=stale,
         is_wrong=is_wrong,
-        status=_status(problems, found, stale, max(0, at - newest), subjects),
+        status=_status(problems, found, stale, max(0, at - newest), subjects, at if at < now else None),
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
         drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, quiet, since, until, axis_end)
@@ -244,19 +244,22 @@ def _status(
     stale: Sequence[StaleSource],
     age: int,
     subjects: Sequence[SubjectReport],
+    past: int | None,
 ) -> str:
+    """Return the status now, or at the time to which ``--until`` goes back."""
     applications = [one for one in subjects if one.kind == "application"]
-    newest = f"newest event {span(age)} ago, of {counted(len(applications), 'application')}"
+    then, ago = ("now", "ago") if past is None else (f"at {when(past)} UTC", "before")
+    newest = f"newest event {span(age)} {ago}, of {counted(len(applications), 'application')}"
     warnings = sum(one.now and one.level != "note" for one in found) - len(problems)
     if problems:
         more = f" and {counted(warnings, 'warning')}" if warnings else ""
-        return f"{counted(len(problems), 'problem')}{more} now; {newest}."
+        return f"{counted(len(problems), 'problem')}{more} {then}; {newest}."
     if warnings:
-        return f"{counted(warnings, 'warning')} now; {newest}."
+        return f"{counted(warnings, 'warning')} {then}; {newest}."
     if running := sum(one.running for one in stale):
         open_now = counted(running, "application has", "applications have")
         return f"Unknown: no event for more than 15 min, although {open_now} not ended; {newest}."
-    return f"OK: nothing is wrong now; {newest}."
+    return f"OK: nothing {'is' if past is None else 'was'} wrong {then}; {newest}."
 
 
 def _subject(

@@ -62,7 +62,8 @@ def _data(problem: ProblemCard) -> Iterator[str]:
     if (record := problem.data_record) is not None:
         yield f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
     if problem.data_partition is not None:
-        yield f"partition {problem.data_partition} of the stage"
+        of = " of the stage" if problem.data_record is not None else ""
+        yield f"partition {problem.data_partition}{of}"
 
 
 def _place(problem: ProblemCard) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spark_events.report.table import EventTable
-from spark_events.report.wording import percent, span, when
+from spark_events.report.wording import percent, shortened, span, when
 
 #: Attributes of a start that are compared; the names of settings and tags begin with the prefixes.
 _COMPARED = {"spark.version": "Spark", "deployment.environment.name": "environment", "spark.user": "user"}
@@ -24,6 +24,8 @@ _NUMBERS = {
 }
 #: A number that differs by less than this factor is not a change.
 _FACTOR = 1.5
+#: Maximum number of lines of changes; --json has all.
+_MOST = 20
 
 # A run that committed batches and then failed like the last failure is a part of the trouble: in a crash loop, each run
 # commits a batch.
@@ -104,15 +106,16 @@ def comparison(table: EventTable, application: str, app_id: str | None, at: int,
     return Comparison(good[0], good[1], changes)
 
 
-def text_of(found: Comparison) -> str:
-    """Return the changes as one line of text."""
-    if found.good is None or found.good_at is None:
-        return "no earlier good run in these sources"
-    since = f"since the good run {found.good} of {when(found.good_at)}"
-    if not found.changes:
-        return f"nothing that is recorded {since}"
-    shown = "; ".join(f"{one.name} {one.before or 'not set'} → {one.after or 'not set'}" for one in found.changes)
-    return f"{shown} ({since})"
+def lines_of(found: Comparison) -> list[str]:
+    """Return the changes as lines of text; none if nothing that is recorded has changed."""
+    if not found.changes or found.good_at is None:
+        return []
+    lines = [f"changed since the good run {found.good} of {when(found.good_at)}:"]
+    for one in found.changes[:_MOST]:
+        lines.append(f"  {one.name} {shortened(one.before or 'not set')} → {shortened(one.after or 'not set')}")
+    if (more := len(found.changes) - _MOST) > 0:
+        lines.append(f"  … {more:,} more: --json")
+    return lines
 
 
 def _details(table: EventTable, app_id: str | None) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from spark_events.event.text import on_one_line
 from spark_events.report.fleet import FleetApplication, FleetReport
+from spark_events.report.terminal import UNCUT, WIDE
 from spark_events.report.wording import counted, shortened, span, when
 from spark_events.reporters.reporter import load_extra
 
@@ -18,6 +19,8 @@ __all__ = ["fleet_page", "print_fleet"]
 
 #: Maximum number of applications in the terminal and on the page; --json has all.
 _MOST_LINES, _MOST_ROWS = 50, 1_000
+#: Parts of the width of the terminal that the names of applications and teams may have.
+_PARTS = (3, 6)
 
 
 class FleetTable(NamedTuple):
@@ -109,6 +112,10 @@ def _of(
 def print_fleet(report: FleetReport, width: int | None = None) -> None:
     """Print the overview to standard output.
 
+    Args:
+        report: the overview.
+        width: width of the output; None: no line is continued on the next one.
+
     Raises:
         MissingExtraError: rich is not installed.
     """
@@ -117,7 +124,7 @@ def print_fleet(report: FleetReport, width: int | None = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=width, highlight=False)
+    console = Console(width=width or UNCUT, highlight=False, soft_wrap=width is None)
     console.print(Text(f"Week until {when(report.until)} UTC, {report.source}", style="bold"))
     console.print(Text(_headline(report)))
     for table in _tables(report, _MOST_LINES):
@@ -126,7 +133,9 @@ def print_fleet(report: FleetReport, width: int | None = None) -> None:
         console.print(Text(f"\n{table.title}", style="bold"))
         shown: Any = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for number, name in enumerate(table.columns):
-            shown.add_column(name, justify="left" if number == 0 else "right", no_wrap=True, overflow="ellipsis")
+            most = (width or WIDE) // _PARTS[number] if number < len(_PARTS) else None
+            justify: Any = "left" if number == 0 else "right"
+            shown.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", max_width=most)
         for row in table.rows:
             shown.add_row(*(Text(on_one_line(cell)) for cell in row))
         console.print(shown)

@@ -212,8 +212,7 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
         ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
         if row["times"] < _LOOP:
             return f"{name} was down for {span(row['down_ms'])} of the last hour; {ago}"
-        down = f", down for {span(row['down_ms'])}" if row["down_ms"] else ""
-        return f"{name} is in a crash loop: {_of_last_hour(row['times'])}{down}; {ago}"
+        return f"{name} is in a crash loop: {_of_last_hour(row['times'])}{_down(row)}; {ago}"
     if kind == "overdue":
         return f"{name}: {_overdue(about, since, at)}"
     reporter = f"Reporter '{about.get('spark.events.reporter.name', '?')}' of '{named(row['app_name'])}'"
@@ -234,8 +233,8 @@ def _hidden(row: dict[str, Any], late: dict[str, Any], at: int) -> str:
     hidden = []
     failed = row["failed_runs"] or 0
     if row["kind"] != "crash-loop" and failed and (row["kind"] != "failure" or failed > row["times"]):
-        hidden.append(_of_last_hour(failed))
-    if row["kind"] == "silent" and row["down_ms"]:
+        hidden.append(_of_last_hour(failed) + (_down(row) if row["kind"] == "silent" else ""))
+    elif row["kind"] == "silent" and row["down_ms"]:
         hidden.append(f"down for {span(row['down_ms'])} of the last hour")
     if row["kind"] != "silent" and (since := row["silent_since_ts_millis"]) is not None:
         hidden.append(f"silent since {when(since)} ({span(max(0, at - since))})")
@@ -246,6 +245,10 @@ def _hidden(row: dict[str, Any], late: dict[str, Any], at: int) -> str:
 
 def _of_last_hour(failed: int) -> str:
     return f"{counted(failed, 'run')} failed in the last hour"
+
+
+def _down(row: dict[str, Any]) -> str:
+    return f", down for {span(row['down_ms'])}" if row["down_ms"] else ""
 
 
 def _joined(some: list[ProblemCard]) -> ProblemCard:

@@ -22,8 +22,10 @@ _OUTCOMES = {
     "RUNNING": "green",
 }
 _COSTS = {"core_hours_idle": "Idle core-h", "cost": "Cost"}
-#: Width from which tables have all columns, and width from which names are not cut, as in a file.
-_WIDE, _WIDEST = 120, 400
+#: Width from which tables have all columns; names in a file or pipe are cut as in a terminal of this width.
+WIDE = 120
+#: Width of a console in which no table is cut.
+UNCUT = 10_000
 #: Columns that a narrower terminal does not show.
 _ONLY_WIDE = ("Down", "Failed", "Restarts", "p50", "p99", "Over SLA", "Rows/s", "Idle core-h", "Core-h")
 #: Tolerance for the ends of a downtime of an application and of its queries, in milliseconds.
@@ -39,6 +41,10 @@ _MOST_ALIKE = 5
 def print_report(report: EventReport, width: int | None = None) -> None:
     """Print the report to standard output, in colours if standard output is a terminal.
 
+    Args:
+        report: the report.
+        width: width of the output; None: no line is continued on the next one.
+
     Raises:
         MissingExtraError: rich is not installed.
     """
@@ -46,10 +52,10 @@ def print_report(report: EventReport, width: int | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=width, highlight=False)
-    for style, line in lines(report, console.width):
+    console = Console(width=width or UNCUT, highlight=False)
+    for style, line in lines(report, width or WIDE):
         if isinstance(line, str):
-            console.print(Text(on_one_line(line), style=style))
+            console.print(Text(on_one_line(line), style=style), soft_wrap=width is None)
         else:
             console.print(line)
 
@@ -130,9 +136,9 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
         if kind == "Application"
         else ("p50", "p95", "p99", "Over SLA", "Rows/s", "Lag")
     )
-    shown = [name for name in (*numbers, *more) if width >= _WIDE or name not in _ONLY_WIDE]
+    shown = [name for name in (*numbers, *more) if width >= WIDE or name not in _ONLY_WIDE]
     # Whole words, at least; a longer name is cut.
-    table.add_column(kind, overflow="ellipsis", no_wrap=True, max_width=None if width > _WIDEST else width // 3)
+    table.add_column(kind, overflow="ellipsis", no_wrap=True, max_width=width // 3)
     table.add_column("Outcome", no_wrap=True)
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)

@@ -690,3 +690,36 @@ def test_the_server_shows_progress_only_while_it_computes(
     monkeypatch.setattr(sys, "stderr", terminal)
     assert Call(capsys, stored(busy_day().events[:9]), "--serve", "--port", "0").code == 0
     assert show_cursor in terminal.getvalue()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--fleet"]], ids=["report", "fleet"])
+@pytest.mark.parametrize("columns", [None, "80"])
+def test_a_pipe_has_names_of_usual_length(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    columns: str | None,
+) -> None:
+    """Without ``COLUMNS``, sentences are whole, and names are cut as in a terminal of 120 columns."""
+    story = Story()
+    now = time.time_ns() // 1_000_000
+    app = story.application("payments " * 30, "app-1")
+    app.status("RUNNING", now - HOUR, **{"spark.tag.team": "team " * 60})
+    app.failure(now - MINUTE, "application", "ValueError: " + "no currency, " * 20)
+    app.status("FAILED", now - MINUTE)
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    (tmp_path / "events.jsonl").write_bytes(encode_lines(story.events))
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "events.jsonl", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if "payments" in line and "FAILED" in line and "…" in line]
+    assert rows
+    assert max(map(len, rows)) <= 120
+    if columns is not None:
+        assert max(map(len, lines)) <= 80
+    elif not arguments:
+        assert any("no currency, " * 15 in line for line in lines)

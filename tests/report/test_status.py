@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from report import troubled_stories
 from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import report_of, subject
+from spark_events.report.brief import brief
+from spark_events.report.cards import rows
 from spark_events.report.terminal import print_report
 
 NOW = START + 24 * HOUR
@@ -131,7 +134,7 @@ def test_a_silence_tells_of_the_crash_loop_before_it() -> None:
     (problem,) = report.problems
     assert (problem.kind, problem.app_id, problem.failed_runs) == ("silent", "app-6", 5)
     assert problem.title.startswith("Application 'shop' is silent: no event since ")
-    assert "; 5 runs failed in the last hour; down for " in problem.title
+    assert "; 5 runs failed in the last hour, down for " in problem.title
     assert (problem.cause, problem.failure_class) == ("KeyError: 'CHF'", "USER_CODE")
     assert problem.location == "/jobs/shop.py:7 in main"
     # The links are those of the run that is silent.
@@ -217,6 +220,52 @@ def test_a_silent_query_names_its_overdue_batch() -> None:
     assert problem.location == "Sink.scala:12 in Sink.write"
 
 
+BRIEF = (
+    crashed_39_times,
+    failed_every_minute,
+    failed_until_the_newest_event,
+    fell_silent,
+    died_three_days_ago,
+    failed_71_times_alike,
+    ended_without_a_cause,
+    crashed_and_fell_silent,
+)
+
+
+def of_troubled(tell: Callable[[], Story]) -> Callable[[Story], None]:
+    def told(story: Story) -> None:
+        story.events += tell().events
+
+    return told
+
+
+@pytest.mark.parametrize("width", [80, 120, None])
+@pytest.mark.parametrize(
+    ("tell", "now"),
+    [
+        *((tell, NOW) for tell in BRIEF),
+        *((of_troubled(tell), troubled_stories.NOW) for tell in troubled_stories.STORIES),
+        (of_troubled(busy_day), START + 21 * HOUR),
+    ],
+)
+def test_a_card_and_its_commands_have_eight_lines(tell: Callable[[Story], None], now: int, width: int | None) -> None:
+    story = Story()
+    tell(story)
+    report = "spark-events report events.jsonl --app shop"
+    for problem in report_of(story.events, now=now).problems:
+        program = ["spark-events why events.jsonl shop --program > find.py"] if problem.data_file else []
+        lines = brief(problem, [report, *program], [f"{report} --html report.html"], width)
+        assert len(lines) <= 8
+        assert max(map(len, lines)) <= (width or 2_000)
+        text = " ".join(" ".join(lines).split())
+        assert all(command in text for command in (report, *program))
+        if len(problem.title) < 160:
+            # Nothing of a card of usual length is cut.
+            assert "…" not in text
+            assert problem.title in text
+            assert all(" ".join(value.split()) in text for name, value in rows(problem) if name != "next")
+
+
 def healthy_stream(story: Story) -> None:
     app, query = stream(story, at=NOW - HOUR)
     for minute in range(60):
@@ -253,6 +302,17 @@ def test_ok_names_the_newest_event(tell: Callable[[Story], None]) -> None:
     assert report.status.startswith("OK: nothing is wrong now; newest event ")
     assert report.status.endswith(" ago, of 1 application.")
     assert len(report.queries) <= 1
+
+
+def test_the_status_of_an_earlier_time_is_not_called_now() -> None:
+    """With ``--until`` in the past, nobody knows what is wrong now."""
+    story = Story()
+    fell_silent(story)
+    healthy = report_of(story.events, now=NOW, until=NOW - 7 * HOUR).status
+    assert healthy == "OK: nothing was wrong at 2026-11-19 04:06:40 UTC; newest event 0 ms before, of 1 application."
+    silent = report_of(story.events, now=NOW, until=NOW - HOUR).status
+    assert silent == "1 problem at 2026-11-19 10:06:40 UTC; newest event 0 ms before, of 1 application."
+    assert " now; " in report_of(story.events, now=NOW, until=NOW + HOUR).status
 
 
 def test_a_stale_source_is_not_ok() -> None:

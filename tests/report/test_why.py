@@ -13,6 +13,7 @@ from report.stories import HOUR, MINUTE, START, Story, add_summary
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.send_test import SAMPLES
+from spark_events.report.wording import when
 
 INCIDENT = "1116486a90c24a7bb01fc6a0d3d5e5aa"
 Store = Callable[[Sequence[Event]], Path]
@@ -54,7 +55,7 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_the_card_says_why_and_what_changed(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
     path = str(stored(nightly().events))
     code, output, _ = called(capsys, path)
-    lines = [line.split(maxsplit=1) for line in output.splitlines()[1:]]
+    lines = [line.split(maxsplit=1) for line in output.partition("\n\n")[0].splitlines()[1:]]
     rows = {name.removesuffix(":"): value for name, value in lines if name.endswith(":")}
     assert code == 0
     assert output.startswith("Application 'nightly' has failed since 2026-11-19 12:06:40 (")
@@ -65,9 +66,15 @@ def test_the_card_says_why_and_what_changed(capsys: pytest.CaptureFixture[str], 
         *("runbook", "https://wiki/nightly"),
         *("history", "server", "http://history:18080/history/app-1/jobs/"),
     ]
-    assert rows["changed"].startswith("executor.memory 8g → 2g; tag revision v1 → v2; input rows 1,000 → 9,000 (since")
     assert rows["next"] == f"spark-events report {path} --app nightly"
-    assert len(output.splitlines()) <= 10
+    card, changed = output.split("\n\n")
+    assert len(card.splitlines()) <= 8
+    assert changed.splitlines() == [
+        "changed since the good run app-0 of 2026-11-18 11:06:40:",
+        "  executor.memory 8g → 2g",
+        "  tag revision v1 → v2",
+        "  input rows 1,000 → 9,000",
+    ]
 
 
 def test_a_run_that_failed_alike_is_not_the_good_run(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
@@ -164,7 +171,48 @@ def test_failed_tasks_are_no_change_of_a_failed_run(capsys: pytest.CaptureFixtur
             app.failure(at + MINUTE, "application")
         app.status(ending, at + MINUTE)
     _, output, _ = called(capsys, str(stored(story.events)))
-    assert "changed: input rows 1,000 → 9,000 (since" in output
+    assert output.splitlines()[-2:] == [
+        f"changed since the good run app-0 of {when(START)}:",
+        "  input rows 1,000 → 9,000",
+    ]
+
+
+def test_long_texts_are_cut_to_the_terminal_and_commands_are_whole(
+    capsys: pytest.CaptureFixture[str], stored: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fact of the card is long, the failure has a program, and there are more problems."""
+    story = Story()
+    for number in range(3):
+        app = story.application(f"shop{number} {'of payments ' * 20}", f"app-{number}")
+        app.status("RUNNING", START, **{"spark.tag.team": "payments " * 9})
+        query = app.query("book " * 40, f"run-{number}")
+        query.status("RUNNING", START)
+        query.commit(START + MINUTE, 900)
+        about: dict[str, Any] = {
+            "incident.role": "alarm",
+            "incident.key": f"shop{number}/failure",
+            "incident.runbook_url": "https://wiki.example.com/" + "runbook/" * 20,
+            "spark.history.url": "https://history.example.com/" + "app/" * 20,
+            "failure.data.file": "/data/payments/" + "part/" * 50 + "1.csv",
+            "failure.location": "/jobs/" + "payments/" * 20 + "main.py:7 in main",
+            "spark.batch.id": 7,
+        }
+        query.failure(START + HOUR, "query", "ValueError: " + "no currency, " * 40, **about)
+        query.status("FAILED", START + HOUR)
+    path = str(stored(story.events))
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = called(capsys, path)
+    lines = output.split("\n\n")[0].splitlines()
+    assert code == 0
+    assert len(lines) == 8
+    assert all(len(line) <= 80 or "https://" in line or "spark-events" in line for line in lines)
+    assert lines[0].startswith("Query 'book book ")
+    assert " since 2026-11-18 12:06:40 (" in lines[0]
+    assert lines[1].endswith("USER_CODE; rerun: unknown whether it helps)")
+    assert "https://wiki.example.com/" + "runbook/" * 20 in output
+    assert lines[-2].startswith(f"  next:    spark-events why {path} app-")
+    assert lines[-2].endswith(" --program > find.py")
+    assert lines[-1].endswith(f"spark-events report {path}  # 2 more problems now")
 
 
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str], stored: Store) -> None:

@@ -264,9 +264,15 @@ def test_what_is_wrong_and_states_equal_the_report(history: History) -> None:
     known = {(one["kind"], one["subject"].partition(":")[2]) for one in history.report["problems"]}
     assert {("failure", "nightly-report")} <= {(row["kind"], row["name"]) for row in rows} & known
     assert {row["kind"] for row in rows} <= {"failure", "ended", "silent", "crash-loop", "overdue", "breaker"}
+    silent = {(one["kind"], one["name"]) for one in history.subjects if one["outcome"] == "SILENT"}
+    silence = history.rows("Silence")
+    assert {(row["entity"], row["name"]) for row in silence} == silent
+    assert {row["whose_silence"] for row in silence} <= {"application", "query", "source"}
     states = history.rows("States")
     ends = [run for one in history.subjects for run in one["runs"] if run["end"] is not None]
-    assert len(states) == len(ends) + sum(len(one["runs"]) for one in history.subjects)
+    assert len(states) == len(ends) + sum(len(one["runs"]) for one in history.subjects) + len(silent)
+    last = {row["metric"]: row["state"] for row in states}
+    assert {name for name, state in last.items() if state == "SILENT"} == {f"{kind} {name}" for kind, name in silent}
 
 
 def test_every_panel_is_compared(history: History) -> None:
@@ -372,6 +378,15 @@ def test_a_collector_accepts_the_example_s_configuration(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_silence_states_and_failures_are_shown(path: Path) -> None:
+    """Each dashboard has a panel of silence, a state timeline, and annotations of failures."""
+    dashboard = json.loads(path.read_text(encoding="utf-8"))
+    shown = {panel["title"]: panel["type"] for panel in dashboard["panels"]}
+    assert (shown["Silence"], shown["States"]) == ("table", "state-timeline")
+    assert [one["name"] for one in dashboard["annotations"]["list"] if one["enable"]] == ["Failures"]
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)

@@ -37,6 +37,7 @@ def queries() -> dict[str, str]:
     """Return every LogQL query by the title of its panel or rule, with Grafana's variables replaced."""
     dashboard = json.loads((GRAFANA / "json" / "spark-events-loki.json").read_text(encoding="utf-8"))
     found = {panel["title"]: target["expr"] for panel in dashboard["panels"] for target in panel["targets"]}
+    found |= {f"annotation {one['name']}": one["expr"] for one in dashboard["annotations"]["list"]}
     rules = yaml.safe_load((GRAFANA / "provisioning" / "alerting" / "spark-events.yaml").read_text(encoding="utf-8"))
     parts = [(rule["title"], part["model"]) for rule in rules["groups"][0]["rules"] for part in rule["data"]]
     found |= {title: model["expr"] for title, model in parts if "expr" in model}
@@ -68,7 +69,14 @@ def errors(parser: Path, *some: str) -> list[list[int]]:
 def test_every_query_of_the_log_is_logql(parser: Path) -> None:
     """Grafana's parser finds no error in any query of the dashboard "log" and of the alert rules."""
     titled = queries()
-    assert {"Alarms", "What happened", "Slow stages", "Spark alarm in the log"} <= titled.keys()
+    assert {
+        "Alarms",
+        "What happened",
+        "Slow stages",
+        "Spark alarm in the log",
+        "Silence",
+        "annotation Failures",
+    } <= titled.keys()
     wrong = dict(zip(titled, errors(parser, *titled.values()), strict=True))
     assert {title: found for title, found in wrong.items() if found} == {}
 
