@@ -46,8 +46,10 @@ def several_headline(notices: Sequence[Notice]) -> str:
     return f"{worst.value}: {count} {'failures' if are_failures else 'alerts'}"
 
 
-def listed(notices: Sequence[Notice], line: Callable[[Notice], str], size: Callable[[str], int], most: int) -> list[str]:
-    """Return the lines of a message about several alerts; if not all fit, the last line states the number of the others.
+def listed(
+    notices: Sequence[Notice], line: Callable[[Notice], str], size: Callable[[str], int], most: int
+) -> list[str]:
+    """Return the lines of a message about several alerts; the last one states how many do not fit.
 
     Args:
         notices: the alerts.

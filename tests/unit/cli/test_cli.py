@@ -281,7 +281,7 @@ def test_tail_prints_a_failure_in_forty_lines(tmp_path: Path, capsys: pytest.Cap
 def test_tail_prints_each_traceback_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Spark repeats a task's tracebacks in the job's exception, its message and its cause."""
     path = tmp_path / "events.jsonl"
-    first = 'Traceback (most recent call last):\n  File "pay.py", line 7, in rate\nKeyError: \'EUR\'\n'
+    first = "Traceback (most recent call last):\n  File \"pay.py\", line 7, in rate\nKeyError: 'EUR'\n"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     second = 'Traceback (most recent call last):\n  File "pay.py", line 9, in rate\nValueError: no currency\n'
     message = f"Job aborted: org.example.PythonException: {first}{during}{second}"
