@@ -16,7 +16,7 @@ from pathlib import Path
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
 from spark_events.cli.output import note, show
-from spark_events.cli.stack_traces import without_repeats
+from spark_events.cli.stack_traces import shortened, without_repeats
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
@@ -186,13 +186,7 @@ def _details(event: Event, width: int, most: int) -> Iterator[str]:
     yield from short
     left = most - len(short)
     for key, value in stacks:
-        lines = without_repeats(_detail(key, value, 0, True))
-        size = left // len(stacks)
-        if len(lines) > size:
-            head = (size - 1) // 2
-            tail = size - 1 - head
-            lines = [*lines[:head], f"        … {len(lines) - head - tail:,} more lines", *lines[len(lines) - tail :]]
-        yield from lines
+        yield from shortened(without_repeats(_detail(key, value, 0, True)), left // len(stacks))
 
 
 def _is_repeated(value: str, stacks: Sequence[tuple[str, str]]) -> bool:

@@ -35,7 +35,10 @@ def three_sources(lab: Lab) -> Run:
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
     program = [f"spark.events.reporter.{name}.path={name}-builder" for name in "bc"]
     lines = {**two_lines(), **PATIENT, "events.dispatcher.type": "async-queued", **reporters, **defaults}
-    lines |= {"events.summary.settings": "standard, spark.shop.region, spark.shop.api.token", "events.tags.team": "till"}
+    lines |= {
+        "events.summary.settings": "standard, spark.shop.region, spark.shop.api.token",
+        "events.tags.team": "till",
+    }
     conf |= {"spark.executor.memory": "640m", "spark.shop.region": "eu", "spark.shop.api.token": SECRET}
     return lab.run("ending.py", "stop", *program, defaults=lines, conf=conf)
 

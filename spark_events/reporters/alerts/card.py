@@ -139,7 +139,7 @@ def extent_of(alert: Alert, minutes: int, is_recovery: bool) -> tuple[str, str]:
     kind = kind_of(alert.key)
     name = _LASTING.get(kind, "Failures" if kind == "failure" else "Events")
     if kind in _LASTING and alert.count == 1:
-        return name, f"{'for' if is_recovery else 'since'} {lasting(minutes * 60_000)}" if minutes else ""
+        return name, f"for {lasting(minutes * 60_000)}" if minutes else ""
     if alert.count == 1 and not is_recovery:
         return name, ""
     times = " times" if kind in _LASTING else ""

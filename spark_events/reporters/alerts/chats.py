@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from spark_events.event import Event
 from spark_events.event.text import on_one_line
 from spark_events.reporters.alerts.card import cut, extent_of, times_of, title_of
-from spark_events.reporters.alerts.incident import kind_of
+from spark_events.reporters.alerts.incident import ENVIRONMENT, kind_of
 from spark_events.reporters.alerts.store import Notice
 
 __all__ = ["headline", "item", "listed", "plain", "several_headline"]
 
 #: Characters of a title in a list, with what follows it.
 _TITLE = 270
+_ENVIRONMENT = 40
 
 
 def headline(notice: Notice, title: str) -> str:
@@ -22,13 +23,17 @@ def headline(notice: Notice, title: str) -> str:
 
 
 def item(notice: Notice) -> str:
-    """Return the line of an alert in a list of several alerts, with the number of failures and of openings."""
+    """Return the line of an alert in a list of several alerts, with what a single message has as facts."""
     title, was = title_of(notice.event), notice.was
-    if was is None:
-        return headline(notice, title)
-    name, extent = extent_of(was, notice.minutes, notice.is_recovery)
-    often = ", ".join(filter(None, (extent and f"{name.lower()}: {extent}", times_of(was))))
-    return headline(notice, f"{cut(title, _TITLE - len(often))} ({often})" if often else title)
+    name, extent = ("", "") if was is None else extent_of(was, notice.minutes, notice.is_recovery)
+    environment = on_one_line(str(notice.event.attributes.get(ENVIRONMENT, "")))
+    facts = (
+        environment and f"environment: {cut(environment, _ENVIRONMENT)}",
+        extent and f"{name.lower()}: {extent}",
+        "" if was is None or notice.is_recovery else times_of(was),
+    )
+    more = ", ".join(filter(None, facts))
+    return headline(notice, f"{cut(title, _TITLE - len(more))} ({more})" if more else title)
 
 
 def several_headline(notices: Sequence[Notice]) -> str:
@@ -41,8 +46,10 @@ def several_headline(notices: Sequence[Notice]) -> str:
     return f"{worst.value}: {count} {'failures' if are_failures else 'alerts'}"
 
 
-def listed(notices: Sequence[Notice], line: Callable[[Notice], str], size: Callable[[str], int], most: int) -> list[str]:
-    """Return the lines of a message about several alerts; if not all fit, the last line states the number of the others.
+def listed(
+    notices: Sequence[Notice], line: Callable[[Notice], str], size: Callable[[str], int], most: int
+) -> list[str]:
+    """Return the lines of a message about several alerts; the last one states how many do not fit.
 
     Args:
         notices: the alerts.

@@ -135,11 +135,10 @@ class AlertSender:
         return found
 
     def _plain_for(self, parts: Sequence[list[Event]]) -> list[Event] | None:
-        """Return the last part with events that are not alerts, if another event may join it."""
-        if self._form.plain is None:
+        """Return the last part if an event that is not an alert may join it."""
+        if self._form.plain is None or not parts or is_alert(parts[-1][0]):
             return None
-        last = next((part for part in reversed(parts) if not is_alert(part[0])), None)
-        return last if last is not None and len(last) < self._form.most else None
+        return parts[-1] if len(parts[-1]) < self._form.most else None
 
     async def send(self, events: Sequence[Event]) -> None:
         """Send one part of a batch; a repeated call after an error continues where the error occurred.

@@ -22,6 +22,8 @@ __all__ = ["SLACK"]
 _TITLE = 1_500
 #: Less than Slack allows, so that a message with many tags stays below its limit.
 _FIELD = 800
+#: Further tags are left out.
+_MOST_FIELDS = 40
 _FIELDS = 10
 _URL = 3_000
 _EVENTS = 20
@@ -37,7 +39,8 @@ _HALF = re.compile(r"&[a-z]{0,3}…$")
 def _alert(notice: Notice) -> list[AlertRequest]:
     card = card_of(notice)
     fields = [
-        {"type": "mrkdwn", "text": _escaped(f"*{_name(name)}*\n{text}", _FIELD)} for name, text in card.facts.items()
+        {"type": "mrkdwn", "text": _escaped(f"*{_name(name)}*\n{text}", _FIELD)}
+        for name, text in list(card.facts.items())[:_MOST_FIELDS]
     ]
     blocks: list[dict[str, Any]] = [
         {"type": "section", "fields": fields[first : first + _FIELDS]} for first in range(0, len(fields), _FIELDS)

@@ -19,8 +19,8 @@ __all__ = ["TEAMS"]
 _TITLE = 1_000
 _TEXT = 400
 _LINE = 300
-#: Bytes of all lines of a list.
-_LIST = 24_000
+#: Bytes of all lines of a list, or of all facts.
+_LIST = 20_000
 _EVENTS = 5
 
 
@@ -29,12 +29,13 @@ def _alert(notice: Notice) -> list[AlertRequest]:
     facts = {"Time": rfc3339(event.observed_ts_millis), **card.facts}
     colour = "good" if notice.is_recovery else "attention" if event.severity >= Severity.ERROR else "warning"
     style = {"weight": "bolder", "color": colour} if not notice.is_recovery else {"color": colour}
+    shown = [{"title": _escaped(name, _TEXT), "value": _escaped(text, _TEXT)} for name, text in facts.items()]
+    # The tags come last, so a card that is too large lacks tags.
+    while len(msgspec.json.encode(shown)) > _LIST:
+        shown.pop()
     body: list[dict[str, Any]] = [
         {"type": "TextBlock", "text": _escaped(headline(notice, card.title), _TITLE), "wrap": True, **style},
-        {
-            "type": "FactSet",
-            "facts": [{"title": _escaped(name, _TEXT), "value": _escaped(text, _TEXT)} for name, text in facts.items()],
-        },
+        {"type": "FactSet", "facts": shown},
     ]
     actions = [{"type": "Action.OpenUrl", "title": text, "url": url} for text, url in card.links.items()]
     return [AlertRequest(notice.keys, _message(body, actions))]

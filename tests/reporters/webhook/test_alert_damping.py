@@ -279,7 +279,7 @@ def test_a_list_of_alerts_says_the_n_th_time_of_each(form: AlertFormat) -> None:
         )
     assert json.dumps(run.bodies[-2]).count("(2nd time since 2027-01-15 08:00 UTC)") == 1
     assert json.dumps(run.bodies[-1]).count("(failures: 2 in 12 min)") == 1
-    assert json.dumps(run.bodies[-1]).count("(overdue: since 12 min, 2nd time since 2027-01-15 08:00 UTC)") == 1
+    assert json.dumps(run.bodies[-1]).count("(overdue: for 12 min, 2nd time since 2027-01-15 08:00 UTC)") == 1
 
 
 # --- clocks ----------------------------------------------------------------------------------------
@@ -395,14 +395,14 @@ def test_one_hang_is_one_alert_that_is_escalated_and_closed() -> None:
         run.passes(5 * MINUTE)
         run.recover(OVERDUE)
     assert [body["text"].partition(":")[0] for body in run.bodies] == ["WARN", "ERROR", "Recovered"]
-    assert [facts(body) for body in run.bodies] == ["", "*Overdue:* since 30 min", "*Overdue:* for 35 min"]
+    assert [facts(body) for body in run.bodies] == ["", "*Overdue:* for 30 min", "*Overdue:* for 35 min"]
 
 
 def test_a_hang_that_is_reported_late_has_its_real_duration() -> None:
     """The events of half an hour arrive within a second, after an outage of the destination."""
     with Sending(SLACK, least=Severity.WARN) as run:
         run.send(alert(NOW, OVERDUE, Severity.WARN), alert(NOW + 30 * MINUTE, OVERDUE))
-    assert [facts(body) for body in run.bodies] == ["", "*Overdue:* since 30 min"]
+    assert [facts(body) for body in run.bodies] == ["", "*Overdue:* for 30 min"]
 
 
 @pytest.mark.parametrize("form", [PAGERDUTY, ALERTMANAGER], ids=["pagerduty", "alertmanager"])
@@ -430,5 +430,5 @@ def test_each_failure_counts_but_a_lasting_problem_does_not() -> None:
         for _ in range(2):
             run.recover(OVERDUE)
             run.fail(OVERDUE, Severity.WARN)
-    assert [facts(body) for body in run.bodies[2:4]] == ["*Failures:* 2 in 12 min", "*Unavailable:* since 12 min"]
+    assert [facts(body) for body in run.bodies[2:4]] == ["*Failures:* 2 in 12 min", "*Unavailable:* for 12 min"]
     assert facts(run.bodies[-1]) == "*Overdue:* 2 times, flapping"

@@ -160,6 +160,23 @@ def test_failures_that_are_sent_together_are_one_message_with_a_list(form: Alert
     assert "ERROR: 3 failures" in texts
 
 
+@pytest.mark.parametrize("form", [SLACK, TEAMS, EMAIL], ids=["slack", "teams", "email"])
+def test_a_list_tells_environments_and_kinds_of_alerts_apart(form: AlertFormat) -> None:
+    """Work of several environments may share a chat; overdue work has not failed."""
+    about = {"spark.app.name": "<b>shop</b> <!channel>"}
+    key = "environment={}/shop/query=clicks/{}"
+    events = [
+        alert(NOW, key.format(name, kind), **about, **{"deployment.environment.name": name})
+        for name, kind in (("prod", "failure"), ("staging", "failure"), ("prod", "overdue"))
+    ]
+    (body,) = sent(form, *events)
+    text = body["text"] if "text" in body else "\n".join(texts_of(body))
+    assert text.count("environment: prod") == 2
+    assert text.count("environment: staging") == 1
+    assert "ERROR: 3 alerts" in f"{text}{body.get('subject')}"
+    assert ("<!channel>" in text) is (form is not SLACK)
+
+
 def test_a_list_that_was_refused_is_sent_again_whole() -> None:
     """An alert counts as open only after the destination has accepted the list."""
     events = [alert(NOW, f"shop/query=q{n}/failure") for n in range(2)]
@@ -181,7 +198,7 @@ def test_a_list_that_was_refused_is_sent_again_whole() -> None:
 @pytest.mark.parametrize("part", ["&<>", "](", "x", "*", "\n", "🦊", "&amp;", "\u202e"])
 def test_every_message_is_valid_and_within_the_limits(part: str, url: int) -> None:
     """Slack: the limits that its SDK checks, and 40,000 characters. Teams: the schema of cards, and 28 KB."""
-    long = {f"spark__tag__t{n}": part * 7_000 for n in range(12)}
+    long = {f"spark__tag__t{n}": part * 7_000 for n in range(60)}
     long |= {f"failure__{name}": part * 7_000 for name in ("root_cause", "location", "source_line")}
     event = failure(part * 7_000, **long, incident__runbook_url="http://wiki/" + "x" * url)
     others = [msgspec.structs.replace(event, event_id=str(n)) for n in range(20)]

@@ -22,6 +22,7 @@ from spark_events import Event, __version__, jars
 from spark_events.cli import conf, main, tail
 from spark_events.cli.examples import EXAMPLES
 from spark_events.cli.main import argument_parser
+from spark_events.cli.stack_traces import shortened
 from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.log_reporter import LogConfig, LogReporter
@@ -281,7 +282,7 @@ def test_tail_prints_a_failure_in_forty_lines(tmp_path: Path, capsys: pytest.Cap
 def test_tail_prints_each_traceback_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Spark repeats a task's tracebacks in the job's exception, its message and its cause."""
     path = tmp_path / "events.jsonl"
-    first = 'Traceback (most recent call last):\n  File "pay.py", line 7, in rate\nKeyError: \'EUR\'\n'
+    first = "Traceback (most recent call last):\n  File \"pay.py\", line 7, in rate\nKeyError: 'EUR'\n"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     second = 'Traceback (most recent call last):\n  File "pay.py", line 9, in rate\nValueError: no currency\n'
     message = f"Job aborted: org.example.PythonException: {first}{during}{second}"
@@ -299,6 +300,23 @@ def test_tail_prints_each_traceback_once(tmp_path: Path, capsys: pytest.CaptureF
         assert shown.count(once) == 1, shown
     assert shown.count("Traceback (most recent call last)") == 2
     assert "Caused by: org.example.PythonException: the traceback above" in shown
+
+
+@pytest.mark.parametrize("frames", [2, 40])
+def test_tail_prints_the_end_of_a_traceback_rather_than_java_s_frames(frames: int) -> None:
+    """The last call and the exception say more than Spark's own code."""
+    own = [f'File "worker.py", line {n}' for n in range(frames)]
+    python = [
+        "A: Traceback (most recent call last):",
+        *own,
+        'File "pay.py", line 9, in rate',
+        "ValueError: no currency",
+    ]
+    java = [f"at a.B.c(B.java:{n})" for n in range(60)]
+    lines = shortened([*python, *java, "Caused by: D: 2", *java], 12)
+    assert len(lines) <= 12
+    assert {'File "pay.py", line 9, in rate', "ValueError: no currency", "Caused by: D: 2"} <= {*lines}
+    assert sum("more lines" in line for line in lines) >= 2
 
 
 @pytest.mark.parametrize("command", [["tail"], ["report"], ["why"]])

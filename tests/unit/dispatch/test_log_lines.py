@@ -37,6 +37,6 @@ def test_a_line_that_cannot_be_forwarded_is_written_to_standard_error(
     record = logging.LogRecord("library", logging.ERROR, "", 0, "refused %s", ("t0psecret",), None)
     assert broken.handle(record)
     assert capfd.readouterr().err == (
-        "[spark-events] library: refused *** (this line cannot be forwarded to the driver's log: BrokenPipeError: [Errno 32] Broken"
-        " pipe)\n"
+        "[spark-events] library: refused *** (this line cannot be forwarded to the driver's log: BrokenPipeError:"
+        " [Errno 32] Broken pipe)\n"
     )
