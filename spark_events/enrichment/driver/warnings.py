@@ -57,8 +57,8 @@ def warn_of_random_keys(df: DataFrame, function: str, columns: Sequence[str]) ->
         warn_once(
             df,
             f"ctx.idempotency_key of {function} depends on values that Spark computes anew when a batch runs again, "
-            f"such as uuid() or rand(): the service repeats what it has done. Of {', '.join(columns)}, list the columns "
-            "from the source in Replay.idempotency_cols",
+            f"such as uuid() or rand(): the service repeats what it has done. Of {', '.join(columns)}, list those from "
+            "the source in Replay.idempotency_cols",
         )
 
 
