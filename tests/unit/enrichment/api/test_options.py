@@ -17,7 +17,14 @@ NAMES = [
 ]  # fmt: skip
 
 
-FRAME: Any = SimpleNamespace(isStreaming=False, sparkSession=SimpleNamespace(conf={}))
+class Frame:
+    """Test double of a DataFrame."""
+
+    isStreaming = False
+    sparkSession = SimpleNamespace(conf={})
+
+
+FRAME: Any = Frame()
 
 
 async def lookup(row: Any) -> dict[str, Any]:
