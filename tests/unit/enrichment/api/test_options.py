@@ -63,7 +63,7 @@ def test_help_names_every_argument(function: Any) -> None:
         ("dead_letter", "() has no argument 'dead_letter'; write on_failure='dead_letter'"),
         ("schema", "() has no argument 'schema'; did you mean output?"),
         ("on_error", "() has no argument 'on_error'; did you mean on_failure?"),
-        ("attemps", "() has no argument 'attemps'; write retry=Retry(attempts=…)"),
+        ("attempt", "() has no argument 'attempt'; write retry=Retry(attempts=…)"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
