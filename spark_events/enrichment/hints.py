@@ -22,7 +22,7 @@ _NESTED_LOOP = ("event loop is already running", "from a running event loop", "w
 
 
 #: Parts of the messages of Python when code uses a row as a number or a text.
-_AS_A_TUPLE = re.compile(r"""to tuple$|(?::|and|not) 'Row'|"Row"|Row found""")
+_AS_A_TUPLE = re.compile(r"""to tuple$|(?::|and|not) 'Row'|"Row"|Row found|'Row' object is not a mapping""")
 
 
 def hints(plan: Plan, failures: Iterable[RowFailure]) -> str:
@@ -56,7 +56,7 @@ def hint(plan: Plan, failure: RowFailure) -> str:
             "blocking code with await asyncio.to_thread(…)"
         )
     if is_misuse and plan.batch_size is None and _AS_A_TUPLE.search(failure.message):
-        return "fn receives the whole row as its first argument: read the columns as row.name"
+        return "fn receives the whole row as its first argument: read the columns as row.name, or use row.asDict()"
     if is_misuse and plan.batch_size is not None and failure.message.startswith("'list' object has no attribute"):
         return "with batch_size, fn receives a list of rows; leave out batch_size to receive one row"
     if failure.type.endswith("JSONDecodeError"):

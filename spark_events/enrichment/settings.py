@@ -259,15 +259,14 @@ class Limits:
         rate_limit: attempts per second for the whole job, as a number or a ``Rate``; None: no limit.
         budget: budget per minute for the whole job; None: no limit.
         concurrent_tasks: the number of tasks that share the limits of the job where the driver cannot lease them:
-            with ``enrich``, with Connect, and where executors cannot reach the driver. Required with
-            ``enrich`` if Spark does not report the number.
+            with Connect, and where executors cannot reach the driver. Default: the number of slots in the cluster.
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
-        driver_channel: whether ``enrich_batch`` opens a port on the driver while the batch runs. Over this port, the
-            driver stops the tasks immediately when the batch is abandoned, and leases parts of the job's limits to
-            them. Without the port, and with Connect, tasks continue their calls until Spark kills the tasks after two
-            to four seconds. With Connect on Spark 4.0, Spark does not kill the tasks, so the calls continue until the
-            batch is complete.
+        driver_channel: whether the driver opens a port, while a batch of ``enrich_batch`` runs or from ``enrich`` on.
+            Over this port, the driver leases parts of the job's limits to the tasks, and stops the tasks of a batch
+            immediately when the batch is abandoned. Without the port, with ``enrich`` and with Connect, tasks continue
+            their calls until Spark kills the tasks after two to four seconds. With Connect on Spark 4.0, Spark does not
+            kill the tasks, so the calls continue until the batch is complete.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.

@@ -201,7 +201,7 @@ def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("answer", "output", "message"),
     [
-        ({"x": SECRET}, "x long", "column 'x' is int64, but the function returned str"),
+        ({"x": SECRET}, "x long", "column 'x' is bigint, but the function returned str"),
         ({"x": None}, "x long not null", "column 'x' is NOT NULL, but the function returned None"),
         ({"y": 1}, "x long", "the function returned a mapping without 'x' and with 'y'"),
         (SECRET, "x long", "the function returned str, not a mapping with x"),

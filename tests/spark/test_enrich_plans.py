@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from spark_events import InvalidPlanError, Limits, enrich
+from spark_events import InvalidPlanError, Limits, Replay, enrich
 from spark_events.enrichment.api.key_order import partitions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -164,3 +164,36 @@ def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) ->
     before = jobs(spark)
     assert partitions_of(df) == df.rdd.getNumPartitions()
     assert jobs(spark) == before
+
+
+async def keyed(row: Any, ctx: Any) -> dict[str, Any]:
+    return {"answer": ctx.idempotency_key}
+
+
+@pytest.mark.parametrize(
+    ("made", "columns", "warns"),
+    [
+        (lambda df: df.selectExpr("id", "uuid() as request"), None, True),
+        (lambda df: df.selectExpr("id", "rand() as `a.b`"), ["id", "a.b"], True),
+        (lambda df: df.selectExpr("id", "uuid() as request"), ["id"], False),
+        (lambda df: df.selectExpr("id", "id + 1 as request").localCheckpoint(), None, False),
+    ],
+)
+def test_keys_of_values_that_differ_in_each_run_are_logged(
+    spark: SparkSession,
+    made: Callable[[DataFrame], DataFrame],
+    columns: list[str] | None,
+    warns: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """If Spark computes an identifying column anew in each run, no key is stable. The other columns do not matter."""
+
+    async def reads(row: Any, ctx: Any) -> dict[str, Any]:
+        return await keyed(row, ctx)
+
+    # The warning is logged once for a function and its columns.
+    reads.__qualname__ = f"reads {columns} {warns}"
+    enrich(made(spark.range(3)), reads, output="answer string", replay=Replay(idempotency_cols=columns))
+    found = [message for message in caplog.messages if "computes anew" in message]
+    assert len(found) == warns
+    assert all("in Replay.idempotency_cols" in message for message in found)

@@ -65,7 +65,7 @@ def names_checked(function: F) -> F:
                 continue
             raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}; {_meant(name, known)}")
         df = args[0] if args else named.get("df")
-        if not hasattr(df, "isStreaming"):
+        if not hasattr(type(df), "isStreaming"):  # on the object, this would ask the JVM or the server
             kind = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
             raise InvalidPlanError(f"df is {kind}; allowed: a DataFrame of Spark, such as spark.createDataFrame(…)")
         return function(*args, **named)

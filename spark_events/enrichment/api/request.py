@@ -18,9 +18,14 @@ from spark_events.enrichment.api.schema import (
     output_of,
 )
 from spark_events.enrichment.checks import columns_of
+from spark_events.enrichment.driver.micro_batch import is_connect
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import limits_of, sharing_tasks
-from spark_events.enrichment.driver.warnings import warn_of_changing_keys, warn_of_settings
+from spark_events.enrichment.driver.warnings import (
+    warn_of_changing_keys,
+    warn_of_random_keys,
+    warn_of_settings,
+)
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import Key, Limits, Replay
 from spark_events.enrichment.signature import name_of, names_reached, qualified_name
@@ -93,8 +98,11 @@ class Request:
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
         warn_of_settings(df)
-        if input_cols is None and replay.idempotency_cols is None and _reads_keys(plan):
-            warn_of_changing_keys(df, name_of(plan.fn))
+        if _reads_keys(plan):
+            if input_cols is None and replay.idempotency_cols is None:
+                warn_of_changing_keys(df, name_of(plan.fn))
+            if not df.isStreaming and not is_connect(df):
+                warn_of_random_keys(df, name_of(plan.fn), identity)
         ordered = arranged(df, plan.key, key.order_by if isinstance(key, Key) else None)
         plan = dataclasses.replace(plan, tasks=sharing_tasks(ordered, limits.concurrent_tasks))
         given, definition = pickled(plan), definition_of(plan, made, ordered.schema, inputs)

@@ -144,7 +144,7 @@ def _released_if_it_fails(settled: Settled) -> Iterator[None]:
 def _reports_of(df: DataFrame) -> DataFrame:
     """Return a DataFrame of the partitions' reports."""
     # Strings, because building the same expressions from columns takes ten times as many calls of the JVM.
-    return df.where(f"{COLUMN} is not null").where(f"{COLUMN}.report is not null").selectExpr(f"{COLUMN}.report")
+    return df.selectExpr(f"{COLUMN}.report").where("report is not null")
 
 
 def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:

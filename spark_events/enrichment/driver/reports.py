@@ -52,9 +52,12 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
     samples = _varied([sample for report in reports for sample in report.samples])
     types = sum((Counter(report.types) for report in reports), Counter[str]()).most_common(_TYPES_NAMED)
     counts = ", ".join(f"{name} {number:,}" for name, number in types)
-    first = {described(one.failure): one for one in reversed(samples)}
+    distinct: dict[tuple[str, str, str], Sample] = {}
+    for one in samples:
+        distinct.setdefault((one.failure.type, one.failure.message, one.failure.where), one)
     examples = "; ".join(
-        f"{position_of(one.partition, one.row)}: {text}" for text, one in [*reversed(first.items())][:_SAMPLES_NAMED]
+        f"{position_of(one.partition, one.row)}: {described(one.failure)}"
+        for one in [*distinct.values()][:_SAMPLES_NAMED]
     )
     error = EnrichmentError(
         f"{failed:,} of {rows:,} rows have no answer{rule} ({counts}). Examples: {examples}. In {batch}"

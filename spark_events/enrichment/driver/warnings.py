@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ _LOG = logging.getLogger(__name__)
 #: Logged warnings, by application and message. A stream starts its enrichments in every micro-batch, and must not
 #: repeat the warnings.
 _logged: set[tuple[str, str]] = set()
+#: Applications, functions and columns whose idempotency keys have been examined.
+_examined: set[tuple[str, ...]] = set()
+#: Columns of Spark's Kafka source that identify a record.
+_KAFKA = ("topic", "partition", "offset")
 
 
 def warn_of_settings(df: DataFrame) -> None:
@@ -34,8 +38,28 @@ def warn_of_changing_keys(df: DataFrame, function: str) -> None:
         df,
         f"ctx.idempotency_key of {function} depends on all columns: if a column is added or removed before a failed "
         "batch runs again, the batch has other keys, and the service repeats what it has done; list the columns that "
-        "the function reads in input_cols, or those that identify a row in Replay.idempotency_cols",
+        "the function reads in input_cols, or those that identify a row in Replay.idempotency_cols"
+        + (f", such as {list(_KAFKA)}" if set(_KAFKA) <= set(df.columns) else ""),
     )
+
+
+def warn_of_random_keys(df: DataFrame, function: str, columns: Sequence[str]) -> None:
+    """Warn that columns that identify a row have other values in each run, as with ``uuid()``.
+
+    Spark's optimizer decides this, once for a function.
+    """
+    place = (_setting(df, "spark.app.id") or "", function, *columns)
+    if place in _examined:
+        return
+    _examined.add(place)
+    identity = df.select(*(f"`{name.replace('`', '``')}`" for name in columns))
+    if not identity._jdf.queryExecution().optimizedPlan().deterministic():
+        warn_once(
+            df,
+            f"ctx.idempotency_key of {function} depends on values that Spark computes anew when a batch runs again, "
+            f"such as uuid() or rand(): the service repeats what it has done. Of {', '.join(columns)}, list those from "
+            "the source in Replay.idempotency_cols",
+        )
 
 
 def warn_of_equal_names(df: DataFrame, name: str) -> None:

@@ -113,7 +113,6 @@ class Engine:
     def hint(self, text: str) -> None:
         """Add a warning for the driver's log to the counters; may be called from any thread."""
         self._counts.hints[text] = 1
-        self._process.warn_once(text)
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""

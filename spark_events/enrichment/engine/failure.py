@@ -128,6 +128,8 @@ def failure_of(error: BaseException, attempts: int, elapsed: float) -> RowFailur
     """
     if isinstance(error, AttemptError):
         cause, verdict = error.cause, error.verdict
+        # Python raises a StopIteration of a coroutine again as a RuntimeError without a line of the coroutine.
+        inner = None if cause.__cause__ is None else cause.__cause__.__traceback__
         return RowFailure(
             kind=_kind_of(cause, verdict),
             type=type_of(cause),
@@ -135,8 +137,7 @@ def failure_of(error: BaseException, attempts: int, elapsed: float) -> RowFailur
             attempts=attempts,
             elapsed=elapsed,
             retryable=verdict.retryable,
-            # Python raises a StopIteration of a coroutine again as a RuntimeError without a line of the coroutine.
-            where=where_raised(cause.__traceback__) or where_raised(cause.__cause__ and cause.__cause__.__traceback__),
+            where=where_raised(cause.__traceback__) or where_raised(inner),
         )
     assert isinstance(error, EndError)
     return RowFailure(error.kind, _NAMES[error.kind], str(error), attempts=attempts, elapsed=elapsed, retryable=True)

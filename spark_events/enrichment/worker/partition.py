@@ -129,10 +129,13 @@ class Partition:
         """Use an even share of the job's limits, because the driver leases none."""
         job, tasks = self._task.job, self._plan.tasks
         if why:
-            self._engine.hint(
+            text = (
                 f"a task {why}; such tasks share the job's limits evenly, as if one ran in every task slot of the "
                 "cluster: let executors connect to the driver, or give Limits.concurrent_tasks"
             )
+            self._engine.hint(text)
+            # The task of a lazy enrichment sends no report to the driver.
+            current_process().warn_once(text)
         if self._shared is not None:
             self._shared.go_alone()
         if job is None or self._share is None:

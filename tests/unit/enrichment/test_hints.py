@@ -43,6 +43,10 @@ async def raising() -> AsyncIterator[Any]:
         yield session
 
 
+def misused(message: str, kind: str = "TypeError") -> RowFailure:
+    return RowFailure("error", kind, message)
+
+
 NO_ATTRIBUTE = RowFailure("error", "AttributeError", "'NoneType' object has no attribute 'get'")
 NO_COLUMN = RowFailure("error", "OutputError", "the function returned a mapping without 'country' and with 'detail'")
 NESTED = RowFailure("error", "RuntimeError", "This event loop is already running")
@@ -52,6 +56,9 @@ NO_KEY = RowFailure("error", "KeyError", "'country'")
 A_LIST = RowFailure("error", "OutputError", "the function returned list, not a mapping with x")
 NOT_AWAITED = RowFailure("error", "OutputError", "the function returned coroutine, not a mapping with x")
 NO_LIST = RowFailure("error", "TypeError", "fn must return a list with one result for each of its 3 rows, not dict")
+FEWER = RowFailure("error", "TypeError", "fn must return a list with one result for each of its 3 rows, not 1 results")
+NO_ANSWER = RowFailure("error", "OutputError", "the function returned NoneType, not a mapping with x")
+WHOLE_ROW = "read the columns as row.name"
 RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
     "give resource=…",
     "call raise_for_status()",
@@ -82,6 +89,17 @@ RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
         (Plan(decodes, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
         (Plan(unchecked, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
         (Plan(unchecked, resource=opened), NOT_AWAITED, "write return await"),
+        (Plan(checked), misused("'coroutine' object is not subscriptable"), "write await before the call"),
+        (Plan(checked), misused("'coroutine' object has no attribute 'json'", "AttributeError"), "write await before"),
+        (Plan(checked), misused("object Response can't be used in 'await' expression"), "asyncio.to_thread"),
+        (Plan(checked), NO_ANSWER, "a return is missing"),
+        (Plan(checked), misused('can only concatenate tuple (not "int") to tuple'), WHOLE_ROW),
+        (Plan(checked), misused("unsupported operand type(s) for *: 'Row' and 'int'"), WHOLE_ROW),
+        (Plan(checked), misused("int() argument must be a string or a real number, not 'Row'"), WHOLE_ROW),
+        (Plan(checked), misused("'Row' object is not a mapping"), WHOLE_ROW),
+        (Plan(checked), misused("'Row' object does not support item assignment"), ""),
+        (Plan(checked, batch_size=3), misused("'list' object has no attribute 'id'", "AttributeError"), ONE),
+        (Plan(checked, batch_size=3), FEWER, ""),
     ],
 )
 def test_typical_causes_are_named(plan: Plan, failure: RowFailure, text: str) -> None:

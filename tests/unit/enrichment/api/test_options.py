@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pydoc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,16 @@ NAMES = [
     "df", "fn", "output", "input_cols", "resource", "key", "batch_size", "limits", "retry", "on_failure", "cache",
     "replay",
 ]  # fmt: skip
+
+
+class Frame:
+    """Test double of a DataFrame."""
+
+    isStreaming = False
+    sparkSession = SimpleNamespace(conf={})
+
+
+FRAME: Any = Frame()
 
 
 async def lookup(row: Any) -> dict[str, Any]:
@@ -51,6 +62,8 @@ def test_help_names_every_argument(function: Any) -> None:
         ("per_minute", "() has no argument 'per_minute'; write limits=Limits(budget=Budget(per_minute=…))"),
         ("dead_letter", "() has no argument 'dead_letter'; write on_failure='dead_letter'"),
         ("schema", "() has no argument 'schema'; did you mean output?"),
+        ("on_error", "() has no argument 'on_error'; did you mean on_failure?"),
+        ("attempt", "() has no argument 'attempt'; write retry=Retry(attempts=…)"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
@@ -74,11 +87,19 @@ def test_unknown_arguments_are_rejected_with_the_correct_name(function: Any, nam
         ({"retry": 3}, "retry is 3; allowed: a Retry, such as Retry(attempts=3), or None"),
         ({"cache": 60}, "cache is 60; allowed: a Cache, such as Cache(ttl=60), or None"),
         ({"cache": "id"}, "cache is 'id'; allowed: a Cache, such as Cache(by='id'), or None"),
+        ({"replay": "s3://x/y"}, "replay is 's3://x/y'; allowed: a Replay, such as Replay(store='s3://x/y')"),
         ({"replay": "orders"}, "replay is 'orders'; allowed: a Replay, such as Replay(query='orders')"),
     ],
 )
 def test_plain_values_instead_of_options(argument: dict[str, Any], message: str) -> None:
     """The message says how to write a plain value."""
     with pytest.raises(InvalidPlanError) as caught:
-        enrich(None, lookup, output="x long", **argument)  # type: ignore[arg-type]
+        enrich(FRAME, lookup, output="x long", **argument)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("function", [enrich, enrich_batch])
+@pytest.mark.parametrize(("df", "kind"), [(None, "NoneType"), ([1], "list"), (FRAME.sparkSession, "types")])
+def test_only_dataframes_of_spark_are_accepted(function: Any, df: Any, kind: str) -> None:
+    with pytest.raises(InvalidPlanError, match=rf"df is {kind}\S*; allowed: a DataFrame of Spark, such as"):
+        function(df, lookup, output="x long")

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 from fakes import eventually
 
-from spark_events.enrichment.driver.channel_server import DriverChannel, may_have_two_results, opened_channel
+from spark_events.enrichment.driver.channel_server import (
+    DriverChannel,
+    lazy_channel,
+    may_have_two_results,
+    opened_channel,
+)
+from spark_events.enrichment.engine.job_state import JobState
 from spark_events.enrichment.engine.ledger import JobLimits, Ledger
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.worker.channel_client import ChannelAddress, TaskAttempt
@@ -345,3 +351,31 @@ def test_two_attempts_of_a_partition_may_have_two_results(
     reports = [PartitionReport(part, 1, 0, (), {}, {}, stage=5) for part in range(200)]
     channel: Any = None if repeated is None else SimpleNamespace(repeated=repeated)
     assert may_have_two_results(session, reports, channel) is double
+
+
+def refuses(address: ChannelAddress | None) -> bool:
+    assert address is not None
+    try:
+        connected(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_lazy_enrichments_of_one_function_share_a_port() -> None:
+    """The port stays open for later computations; the oldest one closes, and all those of an ended application."""
+
+    def frame(application: str) -> Any:
+        context = SimpleNamespace(applicationId=application, master="local[2]")
+        return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+
+    first, state = frame("first"), JobState(None)
+    address = lazy_channel(first, None, state)
+    assert lazy_channel(first, None, state) == address
+    assert not refuses(address)
+    others = [lazy_channel(first, None, JobState(None)) for _ in range(16)]
+    eventually(lambda: refuses(address))
+    assert not any(map(refuses, others))
+    second = lazy_channel(frame("second"), None, state)
+    eventually(lambda: all(map(refuses, others)))
+    assert not refuses(second)

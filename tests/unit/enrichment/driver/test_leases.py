@@ -8,6 +8,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -257,3 +258,33 @@ def test_a_connection_buffers_whole_messages() -> None:
             assert "limit=64" not in seen.result(SECONDS)
     finally:
         channel.close()
+
+
+def test_only_the_first_task_of_a_process_waits_long_for_a_driver_that_does_not_answer(loop: BackgroundLoop) -> None:
+    """Behind a firewall that drops packets, each task would otherwise wait ten seconds before its first call."""
+
+    def seconds_alone() -> tuple[str, float]:
+        reason: Future[str] = Future()
+
+        async def alone(why: str) -> None:
+            reason.set_result(why)
+
+        began = time.monotonic()
+        with address.listening(loop, FIRST, ignored, JobShare(JobLimits(in_flight=1), None), alone):
+            return reason.result(6 * SECONDS), time.monotonic() - began
+
+    with contextlib.ExitStack() as sockets:
+        # Linux drops further connections when the queue of a server that does not accept is full.
+        driver = sockets.enter_context(socket.create_server((LOOPBACK, 0), backlog=0))
+        for _ in range(3):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(driver.getsockname())
+        address = ChannelAddress(LOOPBACK, driver.getsockname()[1], b"s" * 16)
+        assert seconds_alone()[0] == f"cannot connect to the driver at {LOOPBACK} (timeout)"
+        assert seconds_alone()[1] < 10
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(JobLimits(in_flight=1))) as channel:
+        assert channel is not None
+        share = JobShare(JobLimits(in_flight=1), None)
+        with channel.address.listening(loop, FIRST, ignored, share):
+            loop.submit(share.wait([0.0], again=False)).result(SECONDS)

@@ -58,6 +58,17 @@ def test_hints_of_a_batch_that_does_not_fail(caplog: pytest.LogCaptureFixture) -
     assert message.endswith("4 rows have no answer. Hint: a function of several rows needs batch_size=…")
 
 
+def test_equal_failures_are_one_example() -> None:
+    """Equal failures of several rows are shown once, and an exception without a message without a colon."""
+    failures = [RowFailure("error", "KeyError", "'country'")] * 3 + [RowFailure("error", "MemoryError", "")]
+    samples = [Sample(2, row, failure) for row, failure in enumerate(failures)]
+    report = PartitionReport(2, 9, 4, samples, {}, {"KeyError": 3, "MemoryError": 1})
+    assert str(judged(Plan(lookup), MicroBatch("q", 1), [report])) == (
+        "4 of 9 rows have no answer (KeyError 3, MemoryError 1). Examples: partition 2, row 0: KeyError: 'country'; "
+        "partition 2, row 3: MemoryError. In batch 1 of query q"
+    )
+
+
 @pytest.mark.parametrize("price", [None, 0.002])
 def test_the_event_has_the_usage_and_its_cost(price: float | None) -> None:
     """The usage of all partitions is added up. Without a budget, the event has neither usage nor cost."""

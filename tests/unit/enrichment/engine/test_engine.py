@@ -318,6 +318,17 @@ def test_exits_and_cancellations_fail_only_their_row(error: type[BaseException])
     assert called.count(1) == 1
 
 
+def test_the_line_that_raised_a_stop_iteration_is_named() -> None:
+    """Python raises a StopIteration of a coroutine again, without a line of the coroutine."""
+
+    async def fn(row: int) -> int:
+        return next(iter(()))
+
+    (failure,) = Run(fn).of([0])
+    assert failure.type == "RuntimeError"
+    assert failure.where.endswith(f"{__file__}:{fn.__code__.co_firstlineno + 1} in {fn.__qualname__}")
+
+
 def test_the_context_has_key_attempt_and_resource() -> None:
     """The context contains the resource, the attempt, and the row's key, which is the same in every attempt."""
     seen: list[tuple[str, int, Any]] = []

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from spark_events.enrichment.engine.frames import frame_of
+from spark_events.enrichment.engine.frames import frame_of, is_foreign
 
 #: Code that creates garbage with a ``threading.local``, and collects it at the next allocation.
 LOOKS = """
@@ -43,6 +43,12 @@ def test_the_frame_of_a_live_thread_is_found() -> None:
     assert frame.f_code.co_name == "frame_of"
     assert frame_of(0) is None
     assert frame_of(None) is None
+
+
+def test_code_without_a_path_belongs_to_a_library() -> None:
+    """The code of Cython, as in uvloop, has no path. Regression: an error named uvloop's line, not the user's."""
+    assert is_foreign("uvloop/loop.pyx")
+    assert not is_foreign("/work/program.py")
 
 
 def test_a_garbage_collection_causes_no_deadlock() -> None:

@@ -297,7 +297,7 @@ def test_a_row_that_python_cannot_represent_fails_without_a_call(options: dict[s
     assert (counted["failures"], counted["kinds"]) == ({"OverflowError": 2}, {"error": 2})
     failure = made.column(COLUMN)[1].as_py()["failure"]
     assert (failure["kind"], failure["attempts"], failure["retryable"]) == ("error", 0, False)
-    assert "column 'until' (timestamp[us, tz=America/New_York])" in failure["message"]
+    assert "column 'until' (timestamp)" in failure["message"]
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "until"}, {"coalesce_by": "until"}], ids=str)

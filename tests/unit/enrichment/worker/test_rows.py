@@ -69,6 +69,8 @@ def test_columns_are_accessible_by_attribute_key_and_position() -> None:
     assert tuple(second) == (2.5, 2, None)
     with pytest.raises(AttributeError, match="no column 'other'; the function receives: class, id, a b"):
         _ = second.other
+    with pytest.raises(AttributeError, match=r"no column 'get'; .*; a row is a tuple, and row\.asDict\(\) is a dict"):
+        first.get("id")
     with pytest.raises(KeyError, match="no column 'other'; the function receives: class, id, a b"):
         first["other"]
     assert [tuple(row) for row in RowReader([]).read(batch)[0]] == [(), ()]
@@ -190,7 +192,7 @@ def test_a_value_that_python_cannot_represent_fails_its_row() -> None:
     assert {row: (failure.kind, failure.type, failure.message) for row, failure in failures.items()} == {
         1: ("error", "UnicodeDecodeError", "column 'text' (string) has a value that Python "
             "cannot represent; allowed: text in UTF-8"),
-        2: ("error", "OverflowError", "column 'day' (date32[day]) has a value that Python cannot represent; "
+        2: ("error", "OverflowError", "column 'day' (date) has a value that Python cannot represent; "
             "allowed: timestamps and dates of the years 1 to 9999, in UTC and in their time zone"),
     }  # fmt: skip
     nested = pa.StructArray.from_arrays([_moments(0, BEYOND)], names=["at"])
