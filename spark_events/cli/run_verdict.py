@@ -18,13 +18,12 @@ from spark_events.failures.classes import UNKNOWN
 from spark_events.failures.exit_codes import killed_by
 from spark_events.records.types import Failure
 from spark_events.reporters.verdict.document import of_failure, without_failure
+from spark_events.sidecar.python_exceptions import UNCAUGHT
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import Diagnostics
 
 __all__ = ["lines_of", "verdict_of"]
 
-#: Exit code of a Python program that an exception has ended.
-_UNCAUGHT = 1
 #: Outcomes of the sidecar that an exit code other than 0 contradicts: the program failed after its driver had stopped.
 _NO_FAILURE = ("FINISHED", "ENDED")
 #: Message of py4j if the JVM does not answer a call; that of an exception in the JVM is longer.
@@ -53,7 +52,7 @@ def verdict_of(ending: Ending, verdict: Path, exception: Path) -> dict[str, Any]
         found |= {"outcome": "FINISHED", "body": f"{found.get('application') or 'the program'}: exit code 0"}
     found["exit_code"] = ending.code
     is_unexplained = is_corrected or found.get("class", UNKNOWN) == UNKNOWN
-    if ending.code == _UNCAUGHT and found["outcome"] == "FAILED" and is_unexplained:
+    if ending.code == UNCAUGHT and found["outcome"] == "FAILED" and is_unexplained:
         with contextlib.suppress(msgspec.MsgspecError):
             found |= _of_exception(_read(exception), found)
     return {name: value for name, value in found.items() if value is not None}
@@ -88,7 +87,7 @@ def _of_exception(failure: dict[str, Any] | None, so_far: Mapping[str, Any]) -> 
     if _has_lost_its_jvm(error):
         return {"outcome": "LOST", "body": f"{name}: the driver's JVM died, and its sidecar wrote no verdict"}
     diagnosis = Diagnostics([TypeEnricher()]).of(error)
-    body = f"{name}: failed with exit code {_UNCAUGHT}: {diagnosis.summary}"
+    body = f"{name}: failed with exit code {UNCAUGHT}: {diagnosis.summary}"
     known = {
         "spark.app.name": so_far.get("application"),
         "incident.id": so_far.get("incident_id"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spark_events.event import Event
+from spark_events.records.event_log.growing_log import GrowingLogReader
 from spark_events.records.event_log.log_files import EventLog, Position
-from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.translate.event_log import LogTranslation
 from spark_events.translate.translation_config import TranslateConfig
 from spark_events.translate.translator import Translator
@@ -31,7 +31,7 @@ class FollowedLog:
     def __init__(
         self, log: EventLog, config: TranslateConfig, delivered: Position, note: Callable[[str], None]
     ) -> None:
-        self._reader = EventLogReader(log, note, config.summary.interval)
+        self._reader = GrowingLogReader(log, note, config.summary.interval)
         self._translator = Translator(config)
         self._translation = LogTranslation(self._reader, self._translator)
         self._delivered = delivered

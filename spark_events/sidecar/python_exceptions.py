@@ -19,6 +19,8 @@ from typing import Any
 
 #: Variable with the path of the file for the exception that ends a program.
 VARIABLE = "SPARK_EVENTS_EXCEPTION"
+#: Exit code of a program that an exception has ended.
+UNCAUGHT = 1
 #: Set by the script spark-submit, and by spark-submit for the Python that it starts.
 _BELOW_SUBMIT, _STARTED_BY_SUBMIT = "SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT"
 _DEEPEST = 20

@@ -36,8 +36,6 @@ _PARENT, _EXIT_STATUS = 1, 49
 #: Signals that users and resource managers send to stop a process. Any other signal means a crash or a forced kill.
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEADLY = 128
-#: Exit code of a Python program that an exception has ended.
-_UNCAUGHT = 1
 
 
 class PythonProgram:
@@ -97,7 +95,7 @@ class PythonProgram:
 
     def _with_exception(self, end: ApplicationEnd) -> ApplicationEnd:
         code = end.exit_code or end.program_exit_code
-        if self._exception is None or end.failure is not None or code != _UNCAUGHT:
+        if self._exception is None or end.failure is not None or code != python_exceptions.UNCAUGHT:
             return end
         try:
             failure = msgspec.json.decode(self._exception.read_bytes(), type=Failure)

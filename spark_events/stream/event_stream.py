@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable
 from html import escape
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from spark_events.dispatch.delivery import Delivery
 from spark_events.errors import InvalidChoiceError, SessionError, is_seconds
 from spark_events.event import Event, Severity
 from spark_events.sidecar.driver_session import DriverSession
-from spark_events.stream.callbacks import Callback, delivery_of, name_of
+from spark_events.stream.callbacks import Callback, name_of
 from spark_events.stream.client_bridge import ClientBridge
 from spark_events.stream.driver_bridge import DriverBridge, means_exit
 from spark_events.stream.event_history import EventHistory, EventMatcher
+from spark_events.stream.subscriptions import Subscription, Subscriptions
 
 if TYPE_CHECKING:
     from spark_events.report.notebook import InlineReport
@@ -25,19 +25,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)
 
-#: Maximum number of events in the mailbox of a callback.
-_CAPACITY = 2048
 #: Additional time that ``stop`` waits after the shutdown timeout, in seconds.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10
-
-
-class Subscription(NamedTuple):
-    """Callback, with its event filter and its timeout in seconds."""
-
-    function: Callback
-    choice: EventMatcher
-    timeout: float
 
 
 class EventStream:
@@ -72,11 +62,10 @@ class EventStream:
         self._bridge = bridge
         self._recorded = recorded
         self._patience = patience
-        self._replaces = replaces_callbacks
+        self._subscriptions = Subscriptions(driver_session, bridge.release, replaces_callbacks)
         self._on_end = on_end
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._subscriptions: list[tuple[Subscription, Delivery]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="spark-events", daemon=True)
 
@@ -102,8 +91,7 @@ class EventStream:
     @property
     def subscriptions(self) -> list[Subscription]:
         """The current callbacks."""
-        with self._lock:
-            return [subscription for subscription, _ in self._subscriptions]
+        return self._subscriptions.current
 
     @overload
     def on(self, function: _F, /) -> _F: ...
@@ -154,32 +142,12 @@ class EventStream:
             InvalidChoiceError: when the function or its timeout is invalid.
             SessionError: when the stream has ended.
         """
-        function, choice, timeout = subscription
         if not self.is_running:
-            name = name_of(function)
+            name = name_of(subscription.function)
             raise SessionError(
                 f"the event stream has ended, so {name} would receive no events: call spark_events.start again"
             )
-        with self._lock:
-            before = None
-            if self._replaces and _is_named(function):
-                alike = (one for one in self._subscriptions if _path(one[0].function) == _path(function))
-                before = next(alike, None)
-            name = self._free_name(function, before)
-            make = delivery_of(name, function, choice, timeout, _CAPACITY, self._bridge.release)
-            self._subscriptions = [one for one in self._subscriptions if one is not before]
-            self._subscriptions.append((subscription, self._driver_session.attach(make)))
-        if before is not None:
-            self._driver_session.detach(before[1])
-
-    def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
-        """Return an unused reporter name; the name of a callback that is being replaced counts as unused."""
-        others = [one[1].name for one in self._subscriptions if one is not before]
-        taken = {*self._driver_session.reporters, *others}
-        name = name_of(function)
-        while name in taken:
-            name += "'"
-        return name
+        self._subscriptions.add(subscription)
 
     def off(self, function: Callback) -> None:
         """Remove a callback; a call in progress is its last call.
@@ -187,13 +155,8 @@ class EventStream:
         Raises:
             SessionError: when the function is not subscribed.
         """
-        with self._lock:
-            deliveries = [delivery for one, delivery in self._subscriptions if one.function == function]
-            self._subscriptions = [one for one in self._subscriptions if one[1] not in deliveries]
-        if not deliveries:
+        if not self._subscriptions.remove(function):
             raise SessionError(f"{name_of(function)} is not a callback of this stream: pass a function given to on()")
-        for delivery in deliveries:
-            self._driver_session.detach(delivery)
 
     def wait_for(
         self,
@@ -307,13 +270,3 @@ def _seconds(timeout: object, name: str = "timeout") -> float:
     if not is_seconds(timeout) or timeout < 0:
         raise InvalidChoiceError(f"{name}: given {timeout!r}, expected a number of seconds, 0 or more")
     return float(timeout)
-
-
-def _path(function: Callback) -> str:
-    return f"{getattr(function, '__module__', '')}.{name_of(function)}"
-
-
-def _is_named(function: Callback) -> bool:
-    """Return whether the function's name identifies the function; False for ``_`` and lambdas."""
-    name = name_of(function).rpartition(".")[2]
-    return name not in ("_", "<lambda>")

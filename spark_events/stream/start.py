@@ -22,9 +22,10 @@ from spark_events.stream.client_bridge import ClientBridge
 from spark_events.stream.configure import own_settings
 from spark_events.stream.driver_bridge import DriverBridge
 from spark_events.stream.event_history import EventHistory
-from spark_events.stream.event_stream import EventStream, Subscription
+from spark_events.stream.event_stream import EventStream
 from spark_events.stream.reporter_arguments import Given, Reporters, given
 from spark_events.stream.shim import driver_of, is_connect, session_of
+from spark_events.stream.subscriptions import Subscription
 
 _LOG = logging.getLogger(__name__)
 #: Origin of a stream's settings, as shown in messages; the shim uses the same string.

@@ -73,7 +73,7 @@ class CommitLog:
             covered.append(self._processed.popleft())
         if covered:
             self._quiet_until = self._at + self._interval
-            self._run.committed_offsets = covered[-1].offsets
+            self._run.batches.committed_offsets = covered[-1].offsets
             yield self._draft(covered)
 
     def _draft(self, covered: list[_Unwritten]) -> Draft:

@@ -75,13 +75,13 @@ class Commits:
             record: a progress report for which :func:`is_commit` is true.
             at: when the batch was committed, in milliseconds since the epoch.
         """
-        self._run.last_committed_batch = record.progress.batch_id
+        self._run.batches.last_committed = record.progress.batch_id
         proven = is_proven(record)
-        self._run.is_asynchronous = proven is False
+        self._run.batches.is_asynchronous = proven is False
         if proven is False:
             self._log.processed(record.progress)
         else:
-            self._run.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
+            self._run.batches.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
         if not self._config.enabled:
             return
         yield from self.flush(at)

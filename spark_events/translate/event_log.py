@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from spark_events.event import Event
 from spark_events.records.event_log.handlers import LogRecord
+from spark_events.records.event_log.line_reader import LineReader
 from spark_events.records.event_log.log_reader import EventLogReader
 from spark_events.records.types import ApplicationStart
 from spark_events.translate.translator import Translator
@@ -44,7 +45,7 @@ class LogTranslation:
         start: the application's start; None before it was read.
     """
 
-    def __init__(self, reader: EventLogReader, translator: Translator) -> None:
+    def __init__(self, reader: LineReader, translator: Translator) -> None:
         self._reader = reader
         self._translator = translator
         # Records before the application's start; None after it.

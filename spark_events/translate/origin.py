@@ -96,7 +96,7 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
         attributes |= {"spark.streaming.query.id": query} if run is None else present(run.scope_variables)
         batch = _number(get("streaming.sql.batchId"))
         if batch is None and run is not None:
-            batch = run.batch_under_way
+            batch = run.batches.under_way
         clause = f" (query '{query[:8] if run is None else run.title}'{'' if batch is None else f', batch {batch}'})"
         if batch is not None:
             attributes["spark.batch.id"] = batch
@@ -122,7 +122,7 @@ def note_batch(properties: Mapping[str, str], run: Run | None) -> None:
     """Store the query's current batch, and the query's policy for several watermarks."""
     batch = _number(properties.get("streaming.sql.batchId"))
     if run is not None and batch is not None:
-        run.batch_begins(batch)
+        run.batches.begin(batch)
         policy = properties.get("spark.sql.streaming.multipleWatermarkPolicy")
         if policy is not None:
             run.watermark_policy = policy.lower()

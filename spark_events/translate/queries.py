@@ -18,6 +18,7 @@ from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.job_tags import job_tags
 from spark_events.translate.pipelines import Pipelines
+from spark_events.translate.run_batches import RunBatches
 from spark_events.translate.standing_failures import StandingFailure, StandingFailures, same_cause, work_of
 from spark_events.translate.status import Status
 
@@ -38,10 +39,7 @@ _SECONDARY = re.compile(
 
 
 class Run:
-    """One run of one query.
-
-    It has many attributes, because every part of the translation reads the state of a run from here.
-    """
+    """One run of one query, whose state every part of the translation reads from here."""
 
     def __init__(self, query_id: str, run_id: str, name: str | None, number: int) -> None:
         self.query_id = query_id
@@ -49,32 +47,17 @@ class Run:
         self.name = name
         self.number = number
         self.status = Status()
-        self.last_reported_batch = -1
-        self.batch_runs = False
-        self.is_asynchronous = False
-        self.last_committed_batch = -1
-        self.last_batch_with_jobs = -1
+        self.batches = RunBatches()
         self.watermark_policy = "min"
         self.backlogs = Backlogs()
-        self.committed_offsets: list[str | None] = []
         self.failure: StandingFailure | None = None
         self.failed_job: StandingFailure | None = None
         self.tags = ""
         self.flow: dict[str, AttributeValue] = {}
 
-    def batch_begins(self, batch: int) -> None:
-        """Mark a batch as running until its progress is reported."""
-        self.last_batch_with_jobs = max(self.last_batch_with_jobs, batch)
-        self.batch_runs = batch > self.last_committed_batch
-
     def follow(self, earlier: Run) -> None:
-        """Copy the state that the query's checkpoint carries over from the preceding run.
-
-        If the earlier run's commits are unknown, the next batch may be an earlier one.
-        """
-        if not earlier.is_asynchronous:
-            self.last_committed_batch = earlier.last_committed_batch
-        self.committed_offsets = earlier.committed_offsets
+        """Copy the state that the query's checkpoint carries over from the preceding run."""
+        self.batches.follow(earlier.batches)
         self.watermark_policy = earlier.watermark_policy
 
     @property
@@ -97,13 +80,6 @@ class Run:
     def work(self) -> str:
         """The query, as the work that must succeed after a failure."""
         return work_of(present(self.scope_variables))
-
-    @property
-    def batch_under_way(self) -> int | None:
-        """Number of the current batch, derived from the query's jobs and commits."""
-        after_commit = self.last_committed_batch + 1 if self.last_committed_batch >= 0 else -1
-        batch = max(after_commit, self.last_batch_with_jobs)
-        return batch if batch >= 0 else None
 
 
 class Queries:
@@ -233,7 +209,7 @@ def _change(
 
 
 def _sentence(run: Run) -> str:
-    batch, client = run.batch_under_way, job_tags(run.tags).client
+    batch, client = run.batches.under_way, job_tags(run.tags).client
     return f"query '{run.title}'{client and f' ({client})'} failed" + ("" if batch is None else f" at batch {batch}")
 
 
@@ -253,13 +229,13 @@ def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:
 
 
 def _failure(run: Run, at: int, diagnosis: Diagnosis, is_alarm: bool) -> Draft:
-    offsets = msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
+    offsets = msgspec.json.encode(run.batches.committed_offsets).decode() if run.batches.committed_offsets else None
     details = {
         # Spark starts a failed flow of a pipeline again, up to a limit; whether it will is not known yet.
         "failure.will_retry": None if run.flow else False,
         **run.scope_variables,
         **diagnosis.attributes,
-        "spark.batch.id": run.batch_under_way,
+        "spark.batch.id": run.batches.under_way,
         "spark.streaming.query.committed_offsets": offsets,
     }
     why = "" if is_alarm else " because its Python program had ended"

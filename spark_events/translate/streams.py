@@ -61,10 +61,10 @@ class Streams:
         if not is_commit(progress):
             yield from self._nothing_to_do(run, at, record.committed_through)
             return
-        if progress.batch_id <= run.last_reported_batch:
+        if progress.batch_id <= run.batches.last_reported:
             return
-        run.last_reported_batch = progress.batch_id
-        run.batch_runs = False
+        run.batches.last_reported = progress.batch_id
+        run.batches.is_running = False
         run.failed_job = None
         self._standing.committed(run.work, iso_millis(progress.timestamp, 0))
         if run.status.is_over:
@@ -116,7 +116,7 @@ class Streams:
             yield from self._close(run_id)
 
     def _nothing_to_do(self, run: Run, at: int, through: int | None) -> Iterator[Draft]:
-        run.batch_runs = False
+        run.batches.is_running = False
         if not run.status.is_over:
             commits, watermark = self._of(run)
             yield from commits.idle(at)

@@ -63,7 +63,7 @@ class WatermarkTracker:
     @property
     def next_due(self) -> int | None:
         """Time at which the next subject becomes IDLE without further data, in milliseconds since the epoch."""
-        return None if self._run.batch_runs else self._due
+        return None if self._run.batches.is_running else self._due
 
     def close(self) -> None:
         """Stop tracking, because the run has ended or a new run has replaced it."""

@@ -115,7 +115,7 @@ class Writes:
         """
         if record.query_id is None:
             served = None if query is None else self._queries.of_query(str(query))
-            return present({"spark.batch.id": None if served is None else served.batch_under_way})
+            return present({"spark.batch.id": None if served is None else served.batches.under_way})
         run = self._queries.of_query(record.query_id)
         ids = {"spark.streaming.query.id": record.query_id, "spark.streaming.query.run_id": record.run_id}
         scope = run.scope_variables if run is not None and run.run_id == record.run_id else ids

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import threading
 import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from spark_events.enrichment.engine.fair_shares import whole_shares
+from spark_events.enrichment.engine.granted_amounts import GrantedAmounts
 
 __all__ = ["LEASE_SECONDS", "Ask", "JobLimits", "Lease", "Ledger", "LedgerTuning", "granted", "leased"]
 
@@ -135,89 +135,6 @@ class Lease(NamedTuple):
     lacking: str = ""
 
 
-class _Period:
-    """Amounts granted within a sliding period; the caller passes the time.
-
-    Args:
-        limit: maximum sum of the grants within a period.
-        period: length of the period, in seconds.
-        burst: maximum accumulated credit, as seconds of the limit.
-        now: the current time.
-        tuning: constants of the ledger.
-    """
-
-    def __init__(self, limit: float, period: float, burst: float, now: float, tuning: LedgerTuning) -> None:
-        self._tuning = tuning
-        self._limit = limit
-        self._kept = period + LEASE_SECONDS
-        #: Evenly spaced grants at this rate stay below the limit in every period.
-        self._rate = limit / (self._kept + tuning.slot)
-        self._burst = burst
-        self._free = now
-        self._granted: dict[int, float] = {}
-
-    def grant(
-        self,
-        wanted: float,
-        least: float,
-        sharers: int,
-        now: float,
-        *,
-        whole: bool = False,
-        reserved: float = 0.0,
-        credit_since: float = math.inf,
-    ) -> float:
-        """Grant an amount from ``least`` to ``wanted``, or 0 if ``least`` does not fit.
-
-        The waiting tasks share the credit that has accrued since the last grants. A grant may exceed the credit; the
-        next grant then waits longer. ``reserved`` is an amount for another task, whose grant this grant must not
-        delay. Credit expires after the burst time. Credit that accrued after ``credit_since`` does not expire;
-        otherwise throughput would be lost while a large call waits.
-        """
-        while self._granted and (next(iter(self._granted)) + 1) * self._tuning.slot + self._kept <= now:
-            del self._granted[next(iter(self._granted))]
-        used = sum(self._granted.values())
-        room = self._limit - used
-        if reserved:
-            room = min(room, self._limit - reserved - self._remainder(used, reserved))
-        self._free = max(self._free, min(now - self._burst, credit_since))
-        # An amount above the limit (possible with an even share, see JobLimits.share) needs an empty window.
-        is_empty = not reserved and used <= self._tuning.rounding * self._limit
-        if self._free > now or (room < least and not is_empty):
-            return 0.0
-        granted = min(wanted, max(least, min(room, (now - self._free) * self._rate / sharers)))
-        if whole:
-            granted = math.floor(granted)
-        self.owe(granted, now)
-        return granted
-
-    def _remainder(self, used: float, reserved: float) -> float:
-        """Return the part of the used amount that will still count when the reserved amount fits."""
-        for amount in self._granted.values():
-            if used + reserved <= self._limit:
-                break
-            used -= amount
-        return used
-
-    def seconds(self, amount: float) -> float:
-        """Return the number of seconds in which this credit accrues."""
-        return amount / self._rate
-
-    def owe(self, amount: float, now: float) -> None:
-        """Count an amount that is used now."""
-        if amount:
-            slot = int(now / self._tuning.slot)
-            self._granted[slot] = self._granted.get(slot, 0.0) + amount
-            self._free += self.seconds(amount)
-
-    def give_back(self, slot: int, amount: float) -> None:
-        """Remove an amount from its slot, unless the slot has left the window."""
-        found = min(amount, self._granted.get(slot, 0.0))
-        if found > 0:
-            self._granted[slot] -= found
-            self._free -= self.seconds(found)
-
-
 class Ledger:
     """Thread-safe ledger that leases the limits of one job.
 
@@ -240,9 +157,9 @@ class Ledger:
         self._calls = self._amount = None
         if (rate := limits.calls_per_second) is not None:
             period = max(60.0, tuning.min_calls / rate)
-            self._calls = _Period(rate * period, period, tuning.burst_of_calls, now, tuning)
+            self._calls = self._granted(rate * period, period, tuning.burst_of_calls, now)
         if limits.amount_per_minute is not None:
-            self._amount = _Period(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now, tuning)
+            self._amount = self._granted(limits.amount_per_minute, 60.0, tuning.burst_of_amount, now)
         self._places = limits.in_flight
         self._asks: dict[Hashable, Ask] = {}
         #: For each task that waits for the budget: start of the wait, and estimate of the first call.
@@ -252,6 +169,10 @@ class Ledger:
         self._held: dict[Hashable, int] = {}
         self._wanted: dict[Hashable, int] = {}
         self._seen: dict[Hashable, float] = {}
+
+    def _granted(self, limit: float, period: float, burst: float, now: float) -> GrantedAmounts:
+        # A grant counts from the start of its lease, and may be used until the end of the lease.
+        return GrantedAmounts(limit, period + LEASE_SECONDS, burst, now, self.tuning.slot, self.tuning.rounding)
 
     @property
     def waiting(self) -> int:

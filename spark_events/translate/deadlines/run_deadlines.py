@@ -117,7 +117,7 @@ class RunDeadlines:
                 yield from self._edges.close(self._work(rule), at, f"Query '{self.run.title}' {how}")
 
     def _work(self, rule: str) -> Work:
-        next_batch = self.run.last_committed_batch + 1
+        next_batch = self.run.batches.last_committed + 1
         key = (self.run.run_id, next_batch, self._episodes)
         return Work(self._name(rule), rule, key, self._attributes)
 
@@ -126,9 +126,9 @@ class RunDeadlines:
 
     @property
     def _batch(self) -> str:
-        batch = self.run.batch_under_way
+        batch = self.run.batches.under_way
         return "its first batch" if batch is None else f"batch {batch}"
 
     @property
     def _attributes(self) -> dict[str, str | int | float | bool | None]:
-        return {**self.run.scope_variables, "spark.batch.id": self.run.batch_under_way}
+        return {**self.run.scope_variables, "spark.batch.id": self.run.batches.under_way}

@@ -123,7 +123,7 @@ class ApplicationSummaries:
         """Count a committed batch; emit no event."""
         progress = record.progress
         run = self._runs.run(progress.id, progress.run_id, progress.name)
-        if is_commit(progress) and progress.batch_id > run.last_reported_batch:
+        if is_commit(progress) and progress.batch_id > run.batches.last_reported:
             numbers = self._query(progress.name or progress.id[:8])
             numbers.committed(progress.rows, progress.duration_ms.get("triggerExecution", 0))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -284,73 +285,98 @@ def test_a_back_dated_event_states_the_numbers_of_its_time(returning: int, jump:
     assert own.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
 
 
-def test_under_max_no_source_holds_back_the_watermark() -> None:
-    """Under ``max``, the fastest source determines the watermark.
+def follows(second: int) -> float:
+    """Return a watermark that follows the event times."""
+    return second - 11
 
-    A source without rows is idle and holds nothing back.
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """Batches, one per second, whose first three contain rows of the sources that have delivered rows before.
+
+    Attributes:
+        rows: rows per source from the fourth batch on.
+        before: rows per source in the first three batches.
+        watermark: the watermark by second, in seconds after noon.
+        newest: the newest event time by second, in seconds after noon; None: batches without event times.
+        idle: severity of the event of each idle subject, and the sources that it names because they hold back the
+            watermark.
+        policy: the setting of the query; None: not set.
+        body: what the body of the query's event contains.
+        without: attribute that the events lack.
     """
-    _, reported = two_sources("max")
-    assert edges(reported) == [("source", 1, "IDLE")]
-    assert reported[0].severity is Severity.INFO
-    assert reported[0].attributes["spark.watermark.policy"] == "max"
-    assert "spark.watermark.held_back_by" not in reported[0].attributes
+
+    rows: tuple[int, ...]
+    idle: dict[str, tuple[Severity, str | None]]
+    before: tuple[int, ...] = (5, 5)
+    watermark: Callable[[int], float] = lambda second: min(second - 11, -8)
+    newest: Callable[[int], float | None] = lambda second: second
+    policy: str | None = None
+    body: str = ""
+    without: str = ""
 
 
-def test_a_source_that_never_had_rows_holds_back() -> None:
-    """A source that never had rows holds back the watermark, which is 1970 until every source has delivered a row."""
-    query = Query()
-    reported = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
-    assert about(reported, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
-    assert "spark.watermark.lag_ms" not in about(reported, "source", 1).attributes
+INFO, WARN = Severity.INFO, Severity.WARN
+ONE = "source 1 (S1)"
+STORIES = {
+    # The fastest source determines the watermark, so a source without rows holds nothing back.
+    "under max": Story((5, 0), {"source 1": (INFO, None)}, watermark=follows, policy="max"),
+    # The watermark is 1970 until every source has delivered a row.
+    "never had rows": Story(
+        (5, 0),
+        {"query": (WARN, ONE), "source 1": (WARN, ONE)},
+        before=(5, 0),
+        watermark=lambda second: -NOON / 1000,
+        without="spark.watermark.lag_ms",
+    ),
+    # Until the watermark stops, slower sources hold it back.
+    "named once the watermark stops": Story(
+        (5, 0),
+        {"source 1": (INFO, None), "query": (WARN, ONE)},
+        watermark=lambda second: -110 + second if second < 3 else min(-110 + 5 * second, -10),
+    ),
+    "two sources": Story(
+        (5, 0, 0),
+        {
+            "query": (WARN, "source 1 (S1), source 2 (S2)"),
+            "source 1": (WARN, ONE),
+            "source 2": (WARN, "source 2 (S2)"),
+        },
+        before=(5, 5, 5),
+    ),
+    "a union with one watermark": Story((5, 0), {"source 1": (INFO, None)}, watermark=follows),
+    "event times do not advance": Story(
+        (5, 0),
+        {"query": (WARN, None), "source 1": (INFO, None)},
+        newest=lambda second: min(second, 2),
+        body="while 50 rows were read",
+    ),
+    "no rows at all": Story(
+        (0, 0),
+        dict.fromkeys(("query", "source 0", "source 1"), (INFO, None)),
+        newest=lambda second: second if second < 3 else None,
+    ),
+}
 
 
-def test_source_holds_back_only_once_the_watermark_stops() -> None:
-    """A silent source is named only once the watermark stalls: until then, slower sources hold back the watermark."""
-    query = Query()
-    for second in range(3):
-        query.batch(second, -110 + second, 5, 5, newest=second)
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+def test_the_sources_that_hold_back_the_watermark(story: Story) -> None:
+    query = Query(policy=story.policy)
     reported = []
-    for second in range(3, 60):
-        reported += query.batch(second, min(-110 + 5 * second, -10), 5, 0, newest=second)
-    assert about(reported, "source", 1).severity is Severity.INFO
-    assert about(reported, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
-
-
-def test_two_silent_sources_are_both_named() -> None:
-    query = Query()
-    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
-    reported += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
-    assert about(reported, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
-
-
-def test_a_silent_source_of_a_union_with_one_watermark_is_not_named() -> None:
-    """If a union has one watermark, a source of the union without rows does not hold back the watermark."""
-    query = Query()
-    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    reported += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
-    assert edges(reported) == [("source", 1, "IDLE")]
-    assert reported[0].severity is Severity.INFO
-
-
-def test_rows_without_newer_event_time_name_no_source() -> None:
-    """If the watermark stalls because event times no longer advance, the warning names no source."""
-    query = Query()
-    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    reported += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
-    own = about(reported, "query")
-    assert own.severity is Severity.WARN
-    assert "while 50 rows were read" in own.body
-    assert "spark.watermark.held_back_by" not in own.attributes
-    assert about(reported, "source", 1).severity is Severity.INFO
-
-
-def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    query = Query()
-    reported = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
-    reported += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
-    assert sorted(edges(reported), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE"), ("source", 1, "IDLE")]
-    assert {event.severity for event in reported} == {Severity.INFO}
-    assert all("spark.watermark.held_back_by" not in event.attributes for event in reported)
+    for second in range(60):
+        rows = story.before if second < 3 else story.rows
+        reported += query.batch(second, story.watermark(second), *rows, newest=story.newest(second))
+    assert {new for _, _, new in edges(reported)} == {"IDLE"}
+    found = {}
+    for event in reported:
+        index = event.attributes.get("spark.source.index")
+        name = event.attributes["spark.watermark.subject"] if index is None else f"source {index}"
+        found[name] = (event.severity, event.attributes.get("spark.watermark.held_back_by"))
+        assert event.attributes["spark.watermark.policy"] == (story.policy or "min")
+        assert name != "query" or story.body in event.body
+        assert story.without not in event.attributes
+    assert found == story.idle
+    assert len(reported) == len(story.idle)
 
 
 def test_one_row_before_silence_is_not_a_warning() -> None:
