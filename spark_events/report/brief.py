@@ -46,11 +46,12 @@ def fitted(text: str, width: int | None) -> str:
     """Return the text, cut in its middle to the width of the terminal; None: whole.
 
     >>> fitted("the beginning, much between them, and the end", 20)
-    'the begin…nd the end'
+    'the begi…and the end'
     """
     if width is None or len(text) <= width:
         return text
-    end = (width - 1) // 2
+    # The end tells more: since when, and whether a rerun helps.
+    end = (width - 1) * 3 // 5
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 

@@ -199,6 +199,7 @@ def test_long_texts_are_cut_to_the_terminal_and_commands_are_whole(
         }
         query.failure(START + HOUR, "query", "ValueError: " + "no currency, " * 40, **about)
         query.status("FAILED", START + HOUR)
+        app.status("FAILED", START + HOUR + 1)
     path = str(stored(story.events))
     monkeypatch.setenv("COLUMNS", "80")
     code, output, _ = called(capsys, path)
