@@ -123,6 +123,9 @@ class BatchStage:
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         now = self._clock()
+        if now < self._rests_until and self._highest > self._rest.through.number:
+            # A higher severity ends the rest, and waits as long as the first event after a rest.
+            self._rests_until, self._lingers_until = 0.0, None
         # The rest of a reporter decides which events may wait as long as it lasts, and otherwise the linger time.
         lingers_through = lingers_through_of(reporter) if configured is None else Severity.INFO
         self._pressing = (lingers_through if now >= self._rests_until else self._rest.through).number + 1

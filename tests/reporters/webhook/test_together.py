@@ -171,9 +171,9 @@ def test_events_about_a_failure_in_the_list_add_no_message(start: Callable[..., 
 
 @pytest.mark.parametrize("why", ["a higher severity", "a full list", "the end"])
 def test_the_minute_ends_early(why: str, start: Callable[..., Sent]) -> None:
-    chat = start("slack")
+    chat = start("slack", None, "0ms")
     chat.put(failure(0))
-    chat.messages(1, later=True)
+    chat.messages(1)
     now = chat.now
     chat.put(failure(1))
     if why == "a higher severity":
@@ -187,6 +187,16 @@ def test_the_minute_ends_early(why: str, start: Callable[..., Sent]) -> None:
     last = {"a full list": 100}.get(why, 2)
     assert named(chat.messages(last + 1)[1]) == list(range(1, last + 1))
     assert chat.now == now
+
+
+def test_failures_of_a_higher_severity_than_the_last_message_wait_for_each_other(start: Callable[..., Sent]) -> None:
+    chat = start("slack")
+    chat.put(failure(0, Severity.WARN))
+    chat.messages(1, later=True)
+    for number in (1, 2, 3):
+        chat.put(failure(number))
+        chat.passes(1)
+    assert [named(text) for text in chat.messages(4, later=True)] == [[0], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("severity", [Severity.ERROR, Severity.FATAL])
