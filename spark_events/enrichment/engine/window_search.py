@@ -193,6 +193,11 @@ class WindowSearch:
         return self.is_starting and self.size <= self._tuning.start_size
 
     @property
+    def is_compared(self) -> bool:
+        """Whether the current round is a trial, after the start."""
+        return self._trial is not None and not self.is_starting
+
+    @property
     def tries_larger(self) -> bool:
         """Whether the current round tries a larger window."""
         return self._trial is not None and self.size > self._trial.size
