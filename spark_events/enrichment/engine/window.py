@@ -148,9 +148,7 @@ class Window:
             # A few latencies may be nearly equal by chance.
             error = max(error, tuning.start_spread / math.sqrt(len(counted)))
         calls, most = len(latencies) + rejected, tuning.max_round_windows * max(self.size, tuning.min_round_calls)
-        # A short round favors fast calls, so a trial is as long as the round with which it is compared.
-        is_noisy = not search.is_compared and error * tuning.significance > search.step
-        if is_noisy and calls < most and full and not is_short:
+        if error * tuning.significance > search.step and calls < most and full and not is_short:
             self.need = len(latencies) + max(tuning.min_round_calls, self.size)
             return False
         self.latency, self._old, self._windows = mean, self.size, len(latencies) / self.size
@@ -167,5 +165,6 @@ class Window:
         expected = self.size * tuning.min_round_seconds / self.latency if self.latency else 0.0
         if self._search.is_short and not self.is_instant:
             return max(tuning.min_start_calls, int(tuning.start_ratio * self.size))
-        least = self._windows * self.size if self._search.is_compared else self.size
+        # A round of one window favors fast calls, so a trial is not much shorter than the round before it.
+        least = min(self._windows, tuning.min_trial_windows) * self.size if self._search.is_compared else self.size
         return max(tuning.min_round_calls, int(least), int(min(tuning.max_min_calls, expected)))
