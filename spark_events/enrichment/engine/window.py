@@ -41,6 +41,8 @@ class Window:
         self.since = -math.inf
         self.latency = 0.0
         self._rejected = self._old = 0
+        #: Number of windows of calls in the latest round.
+        self._windows = 0.0
         self.need = self._needed()
 
     @property
@@ -149,7 +151,7 @@ class Window:
         if error * tuning.significance > search.step and calls < most and full and not is_short:
             self.need = len(latencies) + max(tuning.min_round_calls, self.size)
             return False
-        self.latency, self._old = mean, self.size
+        self.latency, self._old, self._windows = mean, self.size, len(latencies) / self.size
         search.judge(Measurement(mean, error, rejected / calls) if full else None)
         if was_starting and not search.is_starting and search.tries_larger and self.size == old:
             self._old = 0
@@ -163,4 +165,6 @@ class Window:
         expected = self.size * tuning.min_round_seconds / self.latency if self.latency else 0.0
         if self._search.is_short and not self.is_instant:
             return max(tuning.min_start_calls, int(tuning.start_ratio * self.size))
-        return max(tuning.min_round_calls, self.size, int(min(tuning.max_min_calls, expected)))
+        # A round of one window favors fast calls, so a trial is not much shorter than the round before it.
+        least = min(self._windows, tuning.min_trial_windows) * self.size if self._search.is_compared else self.size
+        return max(tuning.min_round_calls, int(least), int(min(tuning.max_min_calls, expected)))

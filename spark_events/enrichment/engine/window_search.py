@@ -35,6 +35,7 @@ class WindowTuning:
         start_size: largest window whose rounds are short during the start.
         start_ratio: until then, a round contains this fraction of a window of calls.
         max_round_windows: with noisy latencies, maximum number of windows in a round.
+        min_trial_windows: a trial has at least this number of windows, or as many as the round before it.
         min_round_seconds: minimum duration of a round, but at most ``max_min_calls`` calls. An event loop handles calls
             in groups, so the latencies of a shorter round are correlated.
         max_min_calls: see ``min_round_seconds``.
@@ -88,6 +89,7 @@ class WindowTuning:
     start_size: int = 8
     start_ratio: float = 0.5
     max_round_windows: int = 12
+    min_trial_windows: float = 2.0
     min_round_seconds: float = 0.01
     max_min_calls: int = 60
     fast_ratio: float = 0.75
@@ -191,6 +193,11 @@ class WindowSearch:
     def is_short(self) -> bool:
         """Whether the current round needs few calls, because it belongs to the start."""
         return self.is_starting and self.size <= self._tuning.start_size
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the current round is a trial, after the start."""
+        return self._trial is not None and not self.is_starting
 
     @property
     def tries_larger(self) -> bool:

@@ -30,3 +30,14 @@ def test_a_jump_of_the_latency_shrinks_the_window(jump: float, size: int) -> Non
 def test_the_next_trial_compares_with_the_latency_after_a_large_jump() -> None:
     """The calls of the smaller window are as fast as before the jump, so a smaller window is tried against them."""
     assert after_rounds(0.03, 0.03, 0.03, 2.7, 0.03)[3:] == [21, 13]
+
+
+def test_a_trial_is_as_long_as_the_round_before_it() -> None:
+    """A round of one window of calls favors fast calls, so a trial after two windows also needs two."""
+    window = Window(Auto(max=40, initial=40))
+    for windows in (1, 2):
+        window.begin(0)
+        window.latencies += [0.03] * (windows * window.size)
+        window.turn()
+    assert window.size < 40
+    assert window.need == 2 * window.size
