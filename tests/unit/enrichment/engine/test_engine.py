@@ -19,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from enrich_engine import Run, chunks_of
+from enrich_engine import Run, chunks_of, new_process
 from fakes import PATIENCE, eventually
 from virtual_engine import VirtualRun
 
+from spark_events.enrichment.engine import process
+from spark_events.enrichment.engine.blocked_fraction import BlockedFractionTuning
 from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.process import ProcessTuning
+from spark_events.enrichment.engine.watch import WatchTuning
 from spark_events.enrichment.engine.window import Window
 from spark_events.enrichment.settings import Auto, Retry
 
@@ -489,19 +493,25 @@ def test_an_import_in_the_resource_is_not_reported(
 
 
 @pytest.mark.no_cover
-def test_many_short_calls_are_not_reported_as_blocking(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("seconds", "rows", "is_named"), [(0.0005, 10_000, False), (1.0, 6, True)])
+def test_only_calls_that_last_are_reported_as_blocking(
+    seconds: float, rows: int, is_named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Many short calls without a pause do not count as blocking, although together they slow down the loop."""
+    # A busy machine interrupts short calls, too, but not for a fifth of a second each time.
+    fraction = BlockedFractionTuning(gap_seconds=0.2, least_samples=4)
+    tuning = ProcessTuning(watch=WatchTuning(blocked_seconds=PATIENCE, fraction=fraction))
 
     async def fn(row: int) -> int:
-        end = time.perf_counter() + 0.0005
+        end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             pass
         return row
 
-    run = Run(fn, max_in_flight=100)
-    run.of(range(4_000))
-    assert run.numbers["blocked"] == {}
-    assert "blocks" not in caplog.text
+    with new_process():
+        process.exchange(process.Process(tuning=tuning))
+        assert Run(fn, max_in_flight=100).of(range(rows)) == list(range(rows))
+    assert ("blocks the event loop most of the time" in caplog.text) == is_named
 
 
 def test_a_call_that_blocks_the_loop_forever_fails_the_remaining_rows() -> None:
