@@ -24,9 +24,10 @@ _TARGETS = (
     re.compile(r"^RelationV2\[[^\]]*\] ([^,\s]+)"),
     re.compile(r"((?:`[^`]+`\.)*`[^`]+`)"),
     re.compile(r"\b(?:dbtable|table)=([^,)\]\s]+)"),
-    re.compile(r"\bpath=([^,\]\s]+)"),
+    re.compile(r"\bpath=(.+?)(?:\]|, [\w.-]+=|\s*$)"),
     re.compile(r"\bDeltaTableV2\([^,]*,\s*([^,\s]+)"),
-    re.compile(r"^([a-z][a-z0-9+.-]*:/[^,]*|/[^,]*)"),
+    # A path may contain commas and spaces.
+    re.compile(r"^((?:[a-z][a-z0-9+.-]*:)?/.*?)(?:, |$)"),
     # A table from which rows are deleted, before the condition
     re.compile(r"^((?:[\w-]+\.)+[\w-]+), \["),
 )
@@ -60,7 +61,7 @@ def tables(plan: Sequence[PlannedNode]) -> tuple[list[str], list[str]]:
 
 def _paths(location: str) -> list[str]:
     """Return the paths of a location; Spark ends a long list with ``... 3 entries``."""
-    paths = (path.strip() for path in location.split(","))
+    paths = (path.strip() for path in location.split(", "))
     return [path for path in paths if not path.startswith("...")]
 
 

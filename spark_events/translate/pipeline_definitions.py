@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Definition", "Definitions", "is_same"]
+__all__ = ["Definitions", "PipelineDefinition", "is_same"]
 
 _MOST = 4_096
 #: Field of a command.
@@ -27,7 +27,7 @@ _WITH_FLOW = ("MATERIALIZED_VIEW", "TEMPORARY_VIEW")
 _QUOTED = re.compile(r"['`]([\w.`-]+)['`]")
 
 
-class Definition(NamedTuple):
+class PipelineDefinition(NamedTuple):
     """What one command defines.
 
     Attributes:
@@ -43,7 +43,7 @@ class Definition(NamedTuple):
     needs_flow: bool = False
 
     @classmethod
-    def of(cls, command: str) -> Definition:
+    def of(cls, command: str) -> PipelineDefinition:
         """Read a command, which Spark describes in the text format of protocol buffers."""
         fields = _fields(command)
         flow, output, line = fields.get("flow_name", ""), fields.get("output_name", ""), fields.get("line_number")
@@ -72,11 +72,11 @@ class Definitions(msgspec.Struct):
 
     datasets: dict[str, str] = {}
     places: dict[str, str] = {}
-    last: Definition = Definition()
+    last: PipelineDefinition = PipelineDefinition()
 
     def define(self, command: str) -> None:
         """Note what a command defines."""
-        self.last = defined = Definition.of(command)
+        self.last = defined = PipelineDefinition.of(command)
         if defined.flow:
             _put(self.datasets, defined.flow, defined.dataset)
         if defined.place and defined.dataset:
@@ -98,7 +98,7 @@ class Definitions(msgspec.Struct):
 
     def title(self, flow: str, dataset: str) -> str:
         """Return a flow, its data set and its line, in words."""
-        return Definition(flow, dataset, self.place(flow)).title
+        return PipelineDefinition(flow, dataset, self.place(flow)).title
 
     def named_in(self, error: str) -> list[str]:
         """Return the flows whose names, or those of their data sets, an error quotes."""

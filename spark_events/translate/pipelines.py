@@ -25,7 +25,7 @@ from spark_events.translate.draft import Draft, present
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.job_tags import job_tags
-from spark_events.translate.pipeline_definitions import Definition, Definitions
+from spark_events.translate.pipeline_definitions import Definitions, PipelineDefinition
 from spark_events.translate.standing_failures import same_cause
 
 __all__ = ["FLOW", "PipelineOutcome", "Pipelines", "flow_of"]
@@ -85,7 +85,7 @@ class _Commands(msgspec.Struct):
     analysis: list[dict[str, AttributeValue]] = []
     status: str = ""
     error: str = ""
-    rejected: Definition = Definition()
+    rejected: PipelineDefinition = PipelineDefinition()
 
 
 class Pipelines:
@@ -143,7 +143,9 @@ class Pipelines:
         """
         kind = self._state.commands.get(record.statement_id, "")
         self._state.error = _STATUS.sub("", record.error)
-        self._state.rejected = Definition.of(record.statement) if kind.startswith("define_") else Definition()
+        self._state.rejected = (
+            PipelineDefinition.of(record.statement) if kind.startswith("define_") else PipelineDefinition()
+        )
         self._settle(record.statement_id, "FAILED")
         self._state.status, self.is_new = "FAILED", True
         if not self._has_own_server:
@@ -203,7 +205,9 @@ class Pipelines:
             case "FAILED":
                 return PipelineOutcome("FAILED", *self._explained())
             case "DEFINED":
-                return PipelineOutcome("FAILED", "failed before its run started", *self._without_run())
+                return PipelineOutcome(
+                    "FAILED", "failed before its run started", *_without_run(self._state.definitions.last)
+                )
             case _:
                 return None
 
@@ -229,18 +233,6 @@ class Pipelines:
             return f"failed: {self._named(named)} failed", _one_line(causes[named[0]]), self._about(named[0], found)
         return self._rejected(found)
 
-    def _without_run(self) -> tuple[str, dict[str, AttributeValue]]:
-        """Return the cause and the attributes of a failure in Python, between two commands.
-
-        The client does not tell Spark about the exception, so the definitions that it has sent are the only evidence.
-        """
-        last, attributes = self._state.definitions.last, dict[str, AttributeValue | None]()
-        where = f"the definitions, after that of {last.title}" if last.title else "the definitions"
-        if last.needs_flow:
-            where = f"the function of {last.title}"
-            attributes = {_DATASET: last.dataset, _LOCATION: last.place or None}
-        return f"an error in {where}; the command's output contains the error", present(attributes)
-
     def _rejected(self, found: Diagnosis) -> tuple[str, str, dict[str, AttributeValue]]:
         """Return what failed, the cause and the attributes, if Spark rejects a definition or the graph of all."""
         rejected = self._state.rejected
@@ -251,20 +243,18 @@ class Pipelines:
         named = self._state.definitions.named_in(self._state.error)
         if not named:
             return "failed", found.summary, dict(found.attributes)
-        return f"failed: Spark rejected {self._named(named)}", found.summary, {**found.attributes, **self._of(named[0])}
+        return (
+            f"failed: Spark rejected {self._named(named)}",
+            found.summary,
+            {**found.attributes, **_defined(self._state.definitions, named[0])},
+        )
 
     def _unresolved(self, flows: Sequence[str], found: Diagnosis) -> tuple[str, str, dict[str, AttributeValue]]:
         """Return the same about flows that Spark could not analyse; the error names only the flows."""
         causes = self._state.analysis
         cause = "; ".join(dict.fromkeys(_one_line(about.get("failure.root_cause", "")) for about in causes))
-        about = {**found.attributes, **(causes[0] if causes else {}), **self._of(flows[0])}
+        about = {**found.attributes, **(causes[0] if causes else {}), **_defined(self._state.definitions, flows[0])}
         return f"failed: {self._named(flows)} could not be resolved", cause or found.summary, about
-
-    def _of(self, flow: str) -> dict[str, AttributeValue]:
-        """Return the flow, its data set and the line of its definition, as attributes."""
-        definitions = self._state.definitions
-        place = definitions.place(flow) or None
-        return present({FLOW: flow, _DATASET: definitions.dataset(flow), _LOCATION: place})
 
     def _named(self, flows: Sequence[str]) -> str:
         failed, definitions = self._state.failed, self._state.definitions
@@ -276,12 +266,31 @@ class Pipelines:
         return f"{', '.join(named)}{more}"
 
     def _about(self, flow: str, found: Diagnosis) -> dict[str, AttributeValue]:
-        about = {**self._of(flow), **self._state.failed[flow]}
+        about = {**_defined(self._state.definitions, flow), **self._state.failed[flow]}
         return present({**found.attributes, **about, "failure.will_retry": False})
 
     def _settle(self, operation: str, status: str) -> None:
         if self._state.commands.get(operation) == "start_run":
             self._state.status, self.is_new = status, True
+
+
+def _without_run(last: PipelineDefinition) -> tuple[str, dict[str, AttributeValue]]:
+    """Return the cause and the attributes of a failure in Python, between two commands.
+
+    The client does not tell Spark about the exception, so the last definition that it has sent is the only evidence.
+    """
+    attributes: dict[str, AttributeValue | None] = {}
+    where = f"the definitions, after that of {last.title}" if last.title else "the definitions"
+    if last.needs_flow:
+        where = f"the function of {last.title}"
+        attributes = {_DATASET: last.dataset, _LOCATION: last.place or None}
+    return f"an error in {where}; the command's output contains the error", present(attributes)
+
+
+def _defined(definitions: Definitions, flow: str) -> dict[str, AttributeValue]:
+    """Return a flow, its data set and the line of its definition, as attributes."""
+    place = definitions.place(flow) or None
+    return present({FLOW: flow, _DATASET: definitions.dataset(flow), _LOCATION: place})
 
 
 def _one_line(cause: AttributeValue) -> str:

@@ -37,6 +37,9 @@ def write(name: str, arguments: str) -> PlannedNode:
             ["file:/data/x"],
         ),
         ([write(INSERT, "file:/data/out, false, Parquet, Append, [id]")], [], ["file:/data/out"]),
+        ([write(INSERT, "file:/a,b c, false, CSV, [path=/a,b c, header=true], Append, [id]")], [], ["/a,b c"]),
+        ([write(INSERT, "file:/a,b c, false, Parquet, Append, [id]")], [], ["file:/a,b c"]),
+        ([scan("Scan csv ", "InMemoryFileIndex [file:/a,b c, file:/d]")], ["file:/a,b c", "file:/d"], []),
         ([write("AtomicCreateTableAsSelect", "a.b.DeltaCatalog@7d68, shop.t, Range (0, 4)")], [], ["shop.t"]),
         (
             [write(INSERT, "file:/w/t, false, Append, `spark_catalog`.`default`.`t`")],
