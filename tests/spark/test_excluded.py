@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spark.harness import PATIENT, Lab, file_reporter, replay, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
