@@ -51,6 +51,11 @@ class RaisesAlways(Reporter):
         raise OSError("connection refused")
 
 
+class Refuses(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        raise PermanentError("refused")
+
+
 class NoException(BaseException):
     """Exception that ``except Exception`` does not catch; some libraries raise such exceptions."""
 

@@ -381,8 +381,8 @@ class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     It has many fields, because it is one record of the shim.
 
-    ``failed``, ``killed`` and ``speculative`` count attempts; a speculative attempt is a second copy of a running task,
-    and ``speculative_won`` counts those that finished first.
+    ``failed`` and ``killed`` count attempts. ``speculative`` counts second copies of running tasks when they start,
+    because a copy that loses may end after its stage, and ``speculative_won`` counts those that finished first.
     ``task_ms`` is the total time from launch to finish of all attempts; during this time, an attempt occupies executor
     cores. ``retried_ms`` is the same total for failed and killed attempts only. Spark sends no metrics for an attempt
     whose executor was lost, so the other sums exclude such attempts. ``scheduler_delay_ms`` is computed as in Spark's

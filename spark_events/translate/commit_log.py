@@ -86,7 +86,7 @@ class CommitLog:
             name="CommitWrittenEvent",
             class_scope="spark.streaming.query",
             key=("commit-written", self._run.run_id, last),
-            body=f"The commit of {which} of query '{self._run.title}' is written: {rows}",
+            body=f"The commit of {which} of {self._run.subject} is written: {rows}",
             severity=Severity.INFO,
             observed_ts_millis=self._at,
             attributes=present(

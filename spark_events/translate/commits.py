@@ -11,6 +11,7 @@ import msgspec
 from spark_events.event import AttributeValue, Severity, snake_case
 from spark_events.records.query_progress import SourceProgress, StreamingProgress
 from spark_events.records.types import QueryProgress
+from spark_events.translate.clients import with_client
 from spark_events.translate.commit_log import CommitLog
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
@@ -188,8 +189,9 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     if _SOURCES in earlier.attributes and _SOURCES in later.attributes:
         attributes[_SOURCES] = _merged_sources(str(earlier.attributes[_SOURCES]), str(later.attributes[_SOURCES]))
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
+    query = with_client(f"query '{title}'", attributes)
     took = attributes.get("spark.batch.duration.trigger_execution_ms")
-    body = f"Query '{title}' {_verb(attributes.get(_COMMITTED))} batches {first} to {attributes['spark.batch.id']}"
+    body = f"{query} {_verb(attributes.get(_COMMITTED))} batches {first} to {attributes['spark.batch.id']}"
     body += (
         "" if took is None else f" in {took} ms"
     ) + f": {counted(int(attributes['spark.batch.rows_input']), 'row')}"
@@ -216,7 +218,7 @@ def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None
     duration = "" if took is None else f" in {took} ms"
     what = counted(rows, "row") if rows else "no data"
     watermark = progress.event_time.get("watermark")
-    return f"Query '{run.title}' {_verb(proven)} batch {progress.batch_id}{duration}: {what}" + (
+    return f"{run.subject} {_verb(proven)} batch {progress.batch_id}{duration}: {what}" + (
         f", watermark {watermark}" if watermark else ""
     )
 

@@ -50,7 +50,7 @@ class Executions:
             "spark.sql.reads": _listed(record.reads),
             "spark.sql.writes": _listed(record.writes),
             "spark.job.group": record.group,
-            **self.statement(record.group),
+            **(self._described(record.description) if record.group is None else self.statement(record.group)),
             **tags.attributes,
         }
         if flow := self._pipelines.of_execution(record.tags, record.writes) or flow_of(self.attributes(record.root_id)):
@@ -78,6 +78,16 @@ class Executions:
     def statement(self, group: object) -> dict[str, AttributeValue]:
         """Return the attributes of the statement whose jobs have a job group; empty for other groups."""
         return self._statements.get(str(group), {})
+
+    def _described(self, description: str | None) -> dict[str, AttributeValue]:
+        """Return the attributes of the statement with this text; empty if several sessions ran it.
+
+        Before Spark 4.1, an execution does not tell its job group, but its description is the text of its statement.
+        """
+        text = (description or "")[:_LIMIT]
+        found = [one for one in self._statements.values() if one.get("spark.sql.statement") == text]
+        sessions = {one.get("spark.thriftserver.session_id") for one in found}
+        return found[-1] if len(sessions) == 1 else {}
 
     def attributes(self, execution_id: object) -> dict[str, AttributeValue]:
         """Return the attributes of an execution; empty if its start was not recorded or is no longer stored."""

@@ -32,12 +32,10 @@ class JobTags(NamedTuple):
     Attributes:
         attributes: the attributes of the job's events; do not change this dictionary.
         session: id of the session in the driver; "" if unknown.
-        client: user and session of the Connect client, for an event's body; "" outside Spark Connect.
     """
 
     attributes: dict[str, AttributeValue]
     session: str = ""
-    client: str = ""
 
 
 @functools.lru_cache(maxsize=256)
@@ -51,14 +49,13 @@ def job_tags(text: str) -> JobTags:
     """
     own: dict[str, None] = {}
     attributes: dict[str, AttributeValue] = {}
-    session = client = ""
+    session = ""
     for tag in filter(None, text.split(",")):
         if found := _OPERATION.fullmatch(tag):
             user, of_client, operation = found.groups()
             attributes["spark.connect.user_id"] = user
             attributes["spark.connect.session_id"] = of_client
             attributes["spark.connect.operation_id"] = operation
-            client = f"user '{user}', session {of_client[:8]}"
         elif found := _OF_CLIENT.fullmatch(tag):
             own[found[1]] = None
         elif found := _OF_SESSION.fullmatch(tag):
@@ -69,4 +66,4 @@ def job_tags(text: str) -> JobTags:
             own[tag] = None
     if own:
         attributes["spark.job.tags"] = msgspec.json.encode(list(own)).decode()
-    return JobTags(attributes, session, client)
+    return JobTags(attributes, session)

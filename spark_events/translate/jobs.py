@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import BatchStarted, JobEnd, JobStart
 from spark_events.translate.bounded import put
+from spark_events.translate.clients import client_of
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
@@ -74,7 +75,7 @@ class Jobs:
         tags = job_tags(record.properties.get("spark.job.tags", ""))
         run = self._queries.of_query(query)
         note_batch(record.properties, run)
-        if run is not None and tags.client:
+        if run is not None and client_of(tags.attributes):
             run.tags = run.tags or record.properties["spark.job.tags"]
         if query is not None and tags.session:
             self._queries.owns_session(query, tags.session)

@@ -9,13 +9,14 @@ import msgspec
 
 from spark_events.event import AttributeValue
 from spark_events.translate.call_sites import described, user_call_site
+from spark_events.translate.clients import with_client
 from spark_events.translate.draft import present
 from spark_events.translate.executions import Executions
 from spark_events.translate.job_tags import job_tags
-from spark_events.translate.pipelines import FLOW, flow_of
+from spark_events.translate.pipelines import FLOW
 from spark_events.translate.queries import Queries, Run
 
-__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "of_flow", "origin_of"]
+__all__ = ["Origin", "bracketed", "in_brackets", "note_batch", "origin_of"]
 
 #: Local properties that become attributes, and the names of these attributes.
 _CARRIED = (
@@ -59,13 +60,13 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     attributes: dict[str, AttributeValue] = {}
 
 
-def origin_of(properties: Mapping[str, str], queries: Queries, executions: Executions | None = None) -> Origin:
+def origin_of(properties: Mapping[str, str], queries: Queries, executions: Executions) -> Origin:
     """Return the origin of a job or a stage.
 
     Args:
         properties: the local properties that the shim sends; secrets are redacted.
         queries: to find the query.
-        executions: to find the description, sources and targets of the SQL execution; None omits them.
+        executions: to find the statement, and the description, sources and targets of the SQL execution.
     """
     get = properties.get
     attributes: dict[str, AttributeValue] = {}
@@ -79,11 +80,9 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
         found = job_tags(tags)
         attributes |= found.attributes
         query = query or queries.of_session(found.session)
-        if found.client and found.client not in clause:
-            clause += f" ({found.client})"
-    if executions is not None and "spark.jobGroup.id" in properties:
+    if "spark.jobGroup.id" in properties:
         attributes |= executions.statement(properties["spark.jobGroup.id"])
-    if execution is not None and executions is not None and (known := executions.attributes(execution)):
+    if execution is not None and (known := executions.attributes(execution)):
         attributes |= known
         if FLOW in attributes:
             # Spark describes all work of a pipeline by the text of the command that runs it.
@@ -100,22 +99,9 @@ def origin_of(properties: Mapping[str, str], queries: Queries, executions: Execu
         clause = f" (query '{query[:8] if run is None else run.title}'{'' if batch is None else f', batch {batch}'})"
         if batch is not None:
             attributes["spark.batch.id"] = batch
+    clause = with_client(clause, attributes)
     execution_id = None if execution is None else _number(execution)
     return Origin(query is not None, run, execution_id, clause, attributes)
-
-
-def of_flow(origin: Origin, executions: Executions) -> Origin:
-    """Return the origin of a stage with the flow of a pipeline that its SQL execution runs, if it runs one.
-
-    The origin of a micro-batch has the flow of its query.
-    """
-    execution = executions.attributes(origin.execution_id)
-    flow = flow_of(execution)
-    if not flow or origin.is_streaming:
-        return origin
-    attributes = {**origin.attributes, **flow, "spark.job.description": execution["spark.sql.description"]}
-    attributes.pop("spark.job.call_site", None)
-    return msgspec.structs.replace(origin, clause=f" (flow '{flow[FLOW]}')", attributes=attributes)
 
 
 def note_batch(properties: Mapping[str, str], run: Run | None) -> None:

@@ -21,6 +21,7 @@ from spark_events.records.types import (
     PipelineCommandStarted,
     StatementFailed,
 )
+from spark_events.translate.clients import with_client
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.entities import failure
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -150,8 +151,6 @@ class Pipelines:
         self._state.status, self.is_new = "FAILED", True
         if not self._has_own_server:
             how, cause, about = self._explained()
-            client = f"user '{record.user}', session {record.session_id[:8]}"
-            body = f"Pipeline ({client}) {how}: {cause}"
             details: dict[str, AttributeValue | None] = {
                 "spark.connect.user_id": record.user,
                 "spark.connect.session_id": record.session_id,
@@ -159,6 +158,7 @@ class Pipelines:
                 "failure.will_retry": False,
                 **about,
             }
+            body = f"{with_client('Pipeline', details)} {how}: {cause}"
             yield failure("sql", ("pipeline", kind, record.statement_id), body, Severity.WARN, record.time, details)
 
     def of_query(self, name: str | None, tags: str) -> dict[str, AttributeValue]:

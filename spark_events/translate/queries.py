@@ -13,6 +13,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import QueryStarted, QueryTerminated
 from spark_events.translate.backlogs import Backlogs
 from spark_events.translate.bounded import put
+from spark_events.translate.clients import with_client
 from spark_events.translate.draft import Draft, iso_millis, present
 from spark_events.translate.entities import failure, status_change
 from spark_events.translate.failures import Diagnosis, Diagnostics
@@ -62,8 +63,13 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The query's name, or the beginning of its id, as used in event bodies."""
+        """The query's name, or the beginning of its id."""
         return self.name or self.query_id[:8]
+
+    @property
+    def subject(self) -> str:
+        """The query in the body of its events, with its client on a shared server."""
+        return with_client(f"query '{self.title}'", job_tags(self.tags).attributes)
 
     @property
     def scope_variables(self) -> dict[str, AttributeValue | None]:
@@ -155,7 +161,7 @@ class Queries:
         again = earlier is not None and earlier is not run
         # Spark did not report that the earlier run ended, so the run's status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
-        body = f"Query '{run.title}' {'restarted' if again else 'started'}"
+        body = f"{run.subject} {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = (
             {"spark.streaming.query.restart": True, "spark.streaming.query.run_number": run.number} if again else {}
         )
@@ -169,7 +175,7 @@ class Queries:
             self.illegal += 1
             return
         if record.exception is None:
-            yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
+            yield _change(run, old, at, f"{run.subject} finished", Severity.INFO, {})
             return
         found = self._standing.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
         diagnosis = _with_cause(found, run.failed_job)
@@ -181,7 +187,7 @@ class Queries:
         elif self._standing.last is None:
             # The end of the program is the application's, which is the alarm if it is no success.
             self._standing.note(dataclasses.replace(failed, work="", run_id=None, is_of_end=True))
-        body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
+        body = f"{run.subject} went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.INFO, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis, is_alarm)
 
@@ -209,8 +215,8 @@ def _change(
 
 
 def _sentence(run: Run) -> str:
-    batch, client = run.batches.under_way, job_tags(run.tags).client
-    return f"query '{run.title}'{client and f' ({client})'} failed" + ("" if batch is None else f" at batch {batch}")
+    batch = run.batches.under_way
+    return f"{run.subject} failed" + ("" if batch is None else f" at batch {batch}")
 
 
 def _with_cause(found: Diagnosis, job: StandingFailure | None) -> Diagnosis:

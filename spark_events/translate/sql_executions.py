@@ -14,6 +14,7 @@ from spark_events.event import Severity
 from spark_events.records.types import SqlExecutionEnd, SqlExecutionStart
 from spark_events.translate.bounded import put
 from spark_events.translate.call_sites import described
+from spark_events.translate.clients import with_client
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
@@ -114,7 +115,7 @@ class SqlExecutions:
         title, known = f"SQL execution {record.execution_id}", self._executions.attributes(record.execution_id)
         of_flow = self._executions.description(record.execution_id) if FLOW in known else None
         about = described(of_flow or record.description or "")
-        name = f"{title}{f' ({about})' if about else ''}"
+        name = with_client(f"{title}{f' ({about})' if about else ''}", known)
         if not is_of_job:
             self._standing.started(execution=record.execution_id)
             self._standing.note(StandingFailure(title, f"{name} failed", diagnosis, record.time, work_of(known)))

@@ -16,7 +16,7 @@ from spark_events.translate.executions import Executions
 from spark_events.translate.executors import FETCH_FAILED, Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
-from spark_events.translate.origin import Origin, bracketed, in_brackets, of_flow, origin_of
+from spark_events.translate.origin import Origin, in_brackets, origin_of
 from spark_events.translate.queries import Queries
 from spark_events.translate.root_causes import ABORTED
 from spark_events.translate.summaries.stage_summaries import StageSummaries
@@ -52,11 +52,8 @@ _SENTENCES_OF_ONE = {
 
 
 class _StageAttempt:
-    def __init__(
-        self, name: str, origin: Origin, submitted: int = 0, is_alone: bool = False, description: str = ""
-    ) -> None:
+    def __init__(self, name: str, origin: Origin, submitted: int = 0, is_alone: bool = False) -> None:
         self.name = name
-        self._description = description
         self.origin = origin
         self.submitted = submitted
         #: Whether no other attempt has run at the same time; False if unknown.
@@ -86,7 +83,7 @@ class _StageAttempt:
     @property
     def clause(self) -> str:
         """Origin of the stage; empty if the stage's name already contains the origin."""
-        clause, name = self.origin.clause or bracketed(self._description), user_call_site(self.name)
+        clause, name = self.origin.clause, user_call_site(self.name)
         return "" if name and name in clause else clause
 
 
@@ -133,10 +130,8 @@ class Stages:
             return
         for other in self._running.values():
             other.is_alone = False
-        origin = of_flow(origin_of(record.properties, self._queries), self._executions)
-        origin.attributes.update(self._executions.statement(record.properties.get("spark.jobGroup.id")))
-        description = self._executions.description(origin.execution_id)
-        attempt = _StageAttempt(record.name, origin, record.time, not self._running, description)
+        origin = origin_of(record.properties, self._queries, self._executions)
+        attempt = _StageAttempt(record.name, origin, record.time, not self._running)
         put(self._running, key, attempt, _RUNNING)
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:

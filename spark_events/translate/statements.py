@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import StatementFailed, StatementStarted, StatementTimedOut
 from spark_events.translate.call_sites import described
+from spark_events.translate.clients import with_client
 from spark_events.translate.culprits import Culprits
 from spark_events.translate.draft import Draft
 from spark_events.translate.entities import failure
@@ -131,9 +132,7 @@ def _clause(record: StatementStarted) -> str:
     """Return the statement's text, user and session in brackets."""
     of_connect = isinstance(record, StatementFailed) and record.tag is not None
     text = described(_sql_of(record.statement) if of_connect else record.statement)
-    user, session = record.user and f"user '{record.user}'", record.session_id and f"session {record.session_id[:8]}"
-    client = ", ".join(filter(None, (user, session)))
-    return "".join(f" ({part})" for part in (text, client) if part)
+    return with_client(f" ({text})" if text else "", statement_attributes(record))
 
 
 def _sql_of(operation: str) -> str:

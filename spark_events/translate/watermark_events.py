@@ -122,7 +122,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject], rows
         holders: the sources that hold back the watermark.
         rows: rows that the query had read at that time.
     """
-    query, name = f"query '{view.run.title}'", view.name(subject)
+    query, name = view.run.subject, view.name(subject)
     waited = f"for {lasting(at - subject.last_moved)}"
     if subject.kind == "query":
         stalled = subject.stalled > 0
@@ -148,7 +148,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject], rows
 
 def active(view: View, subject: Subject, at: int) -> Draft:
     """Return the event for a change to ACTIVE, with the number of rows dropped as late."""
-    query, name = f"query '{view.run.title}'", view.name(subject)
+    query, name = view.run.subject, view.name(subject)
     waited = f"after {lasting(at - subject.idle_since)}"
     if subject.kind != "query":
         body = f"{name} of {query} is active again {waited}"

@@ -11,6 +11,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.event.text import lasting
 from spark_events.records.plan_tables import PlannedNode, tables
 from spark_events.records.types import DataWritten
+from spark_events.translate.clients import with_client
 from spark_events.translate.draft import Draft, counted, present
 from spark_events.translate.executions import Executions
 from spark_events.translate.queries import Queries
@@ -102,7 +103,8 @@ class Writes:
             "spark.write.duration_ms": millis,
             "spark.write.metrics": msgspec.json.encode(others).decode() if others else None,
         }
-        body = f"SQL execution {record.execution_id} wrote {_amount(numbers)} to {target or 'an unknown target'}"
+        name = with_client(f"SQL execution {record.execution_id}", known)
+        body = f"{name} wrote {_amount(numbers)} to {target or 'an unknown target'}"
         body += f" in {lasting(millis)}{f' ({mode})' if mode else ''}"
         if "spark.batch.id" in known:
             body += f", for batch {known['spark.batch.id']}"

@@ -10,7 +10,7 @@ from typing import Any
 from fakes import START, application_end, application_start, query_started, query_terminated
 from hypothesis import strategies as st
 
-from spark_events import Event
+from spark_events import Event, Severity
 
 #: Allowed next statuses of each status. Any status may be the first status.
 APPLICATION: dict[str, set[str]] = {
@@ -31,6 +31,8 @@ ABORTED = "Job aborted due to stage failure: Task 0 in stage {stage}.0 failed 1 
 FAILURE = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": "java.io.IOException: disk\n"}
 TOTALS = {"tasks": 2, "task_ms": 6, "duration_p50_ms": 3, "duration_max_ms": 3, "slowest_task": 1}
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+#: Tag of the work of a Spark Connect client.
+TAG = "SparkConnect_OperationTag_User_ada_Session_{0}_Operation_{0}".format("839c8b37-e5f1-4496-83ce-6ca71c9ee9bb")
 
 
 def iso(millis: int) -> str:
@@ -42,6 +44,7 @@ class _Query:
     name: str
     watermark: bool
     policy: str
+    tags: str = ""
     run: str = ""
     runs: int = 0
     batch: int = -1
@@ -68,7 +71,7 @@ class Application:
         self.now = START
         self.committed: set[tuple[str, int]] = set()
         self._jobs = self._stages = 0
-        self._queries = [_Query("q0", True, "min"), _Query("q1", True, "max"), _Query("q2", False, "min")]
+        self._queries = [_Query("q0", True, "min", TAG), _Query("q1", True, "max"), _Query("q2", False, "min")]
         self._add(application_start())
 
     def _add(self, record: dict[str, Any]) -> None:
@@ -115,7 +118,7 @@ class Application:
         if not query.run:
             query.runs += 1
             query.run = f"{query.name}-r{query.runs}"
-            self._add(query_started(query.run, query.name, query.name, timestamp=iso(self.now)))
+            self._add(query_started(query.run, query.name, query.name, timestamp=iso(self.now), tags=query.tags))
         query.batch += 1
         began = self.now
         for _ in range(jobs):
@@ -182,7 +185,8 @@ class Application:
 
     def _properties(self, query: _Query) -> dict[str, str]:
         batch = str(query.batch)
-        return {"sql.streaming.queryId": query.name, "streaming.sql.batchId": batch, POLICY: query.policy}
+        batch_of = {"sql.streaming.queryId": query.name, "streaming.sql.batchId": batch, POLICY: query.policy}
+        return {**batch_of, "spark.job.tags": query.tags}
 
 
 @st.composite
@@ -202,7 +206,10 @@ def applications(draw: st.DrawFn) -> Application:
         elif what == "end":
             application.ends(draw(queries), draw(st.booleans()))
         elif what == "job":
-            application.job({"callSite.short": "count at x:1"}, draw(st.booleans()), draw(st.integers(0, 2)))
+            tags = draw(st.sampled_from(["", TAG]))
+            application.job(
+                {"callSite.short": "count at x:1", "spark.job.tags": tags}, draw(st.booleans()), draw(st.integers(0, 2))
+            )
         else:
             application.passes(draw(st.sampled_from([20_000, 100_000, 4_000_000])))
     application.over()
@@ -210,12 +217,17 @@ def applications(draw: st.DrawFn) -> Application:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Check the invariants that hold for any records: no repeated event, and no invalid transition."""
+    """Check the invariants that hold for any records.
+
+    No event is repeated, no transition is invalid, and what has to be read names the client that caused it.
+    """
     checked = list(events)
     assert len({event.event_id for event in checked}) == len(checked)
     assert [event.sequence for event in checked] == list(range(1, len(checked) + 1))
     last: dict[tuple[object, ...], str] = {}
     for event in checked:
+        if event.severity >= Severity.WARN and "spark.connect.user_id" in event.attributes:
+            assert "(user 'ada', session 839c8b37)" in event.body, event
         if "spark.status.new" not in event.attributes or event.class_scope == "spark.executor":
             continue
         subject, table = _subject(event)

@@ -26,7 +26,7 @@ import pytest
 from enrich_service import Called, EnrichService, rule
 from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter, two_lines, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
 HELD = {"held": True}
@@ -170,6 +170,7 @@ def is_complete(run: Run, case: str) -> bool:
     return all(rows_of(run, case, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_no_calls_and_no_leases(
     killed_driver_calls: list[Called], run: Run, service: EnrichService
 ) -> None:
@@ -216,6 +217,7 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
 
 
+@pytest.mark.long
 def test_the_executors_share_the_calls_in_flight(run: Run, service: EnrichService) -> None:
     """Two executors together stay within `Auto.max`, except that each task can always have one call in flight."""
     service.script(rules=[rule(".*", HELD)])
@@ -226,6 +228,7 @@ def test_the_executors_share_the_calls_in_flight(run: Run, service: EnrichServic
     assert 20 <= max(call.in_flight for call in service.calls()) <= 21
 
 
+@pytest.mark.long
 def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(run: Run, service: EnrichService) -> None:
     """After the loss of an executor during a batch, repeated calls have the same keys, and each row is counted once."""
     # In the second batch, each task blocks after half of its rows.
@@ -257,6 +260,7 @@ def test_an_executor_killed_during_a_batch_causes_only_repeated_calls(run: Run, 
     assert [event["spark.enrich.rows"] for event in enriched] == [ROWS] * len(BATCHES)
 
 
+@pytest.mark.long
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
     run: Run, service: EnrichService
 ) -> None:
@@ -273,6 +277,7 @@ def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
+@pytest.mark.long
 def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(
     lab: Lab, service: EnrichService, minimal_python: Path
 ) -> None:
@@ -319,11 +324,13 @@ def with_a_replacement(run: Run, service: EnrichService, gate: Path) -> float:
     return let_go
 
 
+@pytest.mark.long
 def test_a_replacement_executor_keeps_the_rate(run: Run, service: EnrichService, gate: Path) -> None:
     let_go = with_a_replacement(run, service, gate)
     assert calls_above_ten_a_second(service, let_go) == []
 
 
+@pytest.mark.long
 def test_a_replacement_executor_of_a_standalone_cluster_keeps_the_rate(
     lab: Lab, service: EnrichService, minimal_python: Path, gate: Path
 ) -> None:
@@ -379,6 +386,7 @@ def calls_of(service: EnrichService, *keys: str) -> list[Called]:
 REPLACED_ROWS = 12
 
 
+@pytest.mark.long
 def test_one_of_two_results_of_a_partition_is_kept(run: Run, service: EnrichService) -> None:
     """If two attempts of a partition produce different results, every reader receives the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
@@ -398,6 +406,7 @@ def test_one_of_two_results_of_a_partition_is_kept(run: Run, service: EnrichServ
     assert all(read == reads[0] for read in reads)
 
 
+@pytest.mark.long
 def test_a_replaced_task_cancels_its_calls(run: Run, service: EnrichService) -> None:
     """A replaced task cancels its calls in flight without failing, and the key's later calls do not overlap."""
     service.script(rules=[rule("[012]", forever=HELD)])

@@ -6,47 +6,24 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
-from spark.harness import PATIENT, SMALL_SPARK, Lab, environment, file_reporter, home_in, two_lines, wait_for
+from spark.clusters import Cluster
+from spark.harness import PATIENT, SMALL_SPARK, Lab, file_reporter, two_lines, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults]
 
 _SOURCE = Path(__file__).parent / "standalone" / "StandaloneProgram.java"
 
 
-@dataclass
-class Cluster:
-    """Standalone master with workers that run programs in cluster deploy mode."""
-
-    folder: Path
-    port: int = field(default_factory=free_port)
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+class ProgramCluster(Cluster):
+    """Standalone cluster whose workers run programs in cluster deploy mode."""
 
     def __post_init__(self) -> None:
-        self.home = home_in(self.folder)
-        self.variables = environment({"SPARK_HOME": str(self.home)})
-        self._daemon("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
-        log = self.folder / "master.Master.log"
-        wait_for("the master", lambda: f"port {self.port}" in log.read_text(errors="replace"))
+        super().__post_init__()
         self.jar = self._jar()
-
-    @property
-    def master(self) -> str:
-        """Return the URL for ``--master``."""
-        return f"spark://127.0.0.1:{self.port}"
-
-    def worker(self) -> subprocess.Popen[bytes]:
-        """Return the only running worker of this master. Start a worker if none is running."""
-        _, *workers = self.processes
-        running = [worker for worker in workers if worker.poll() is None]
-        if not running:
-            running = [self._daemon("worker.Worker", "--webui-port", "0", "--cores", "2", self.master)]
-        return running[0]
 
     def submit(self, folder: Path, how: str) -> None:
         """Submit the program in cluster mode. The program writes ``ready`` and ``events.jsonl`` into the folder."""
@@ -65,19 +42,6 @@ class Cluster:
         )
         assert submitted.returncode == 0, submitted.stderr.decode(errors="replace")[-2_000:]
 
-    def close(self) -> None:
-        """Kill all processes of the cluster."""
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-    def _daemon(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command: list[str | Path] = [self.home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=self.variables, stdout=log, stderr=log, cwd=self.folder)
-        self.processes.append(process)
-        return process
-
     def _jar(self) -> Path:
         java = Path(os.environ["JAVA_HOME"]) / "bin"
         classes = self.folder / "classes"
@@ -88,15 +52,15 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramCluster]:
     """Yield a standalone cluster without workers."""
-    started = Cluster(tmp_path_factory.mktemp("standalone"))
+    started = ProgramCluster(tmp_path_factory.mktemp("standalone"))
     yield started
     started.close()
 
 
 @pytest.fixture
-def worker(cluster: Cluster) -> subprocess.Popen[bytes]:
+def worker(cluster: ProgramCluster) -> subprocess.Popen[bytes]:
     """Return the only worker of the cluster, which several tests use."""
     return cluster.worker()
 
@@ -123,7 +87,7 @@ def _end(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("how", "status"), [("stop", "FINISHED"), ("throw", "FAILED")])
 def test_the_end_in_cluster_mode(
-    cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path, how: str, status: str
+    cluster: ProgramCluster, worker: subprocess.Popen[bytes], tmp_path: Path, how: str, status: str
 ) -> None:
     """In cluster mode, where the worker starts the driver, the sidecar reports the application's end."""
     cluster.submit(tmp_path, how)
@@ -131,7 +95,7 @@ def test_the_end_in_cluster_mode(
     assert worker.poll() is None
 
 
-def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes], lab: Lab) -> None:
+def test_the_end_in_client_mode(cluster: ProgramCluster, worker: subprocess.Popen[bytes], lab: Lab) -> None:
     """In client mode, the end of a Python program with executors on the worker is reported."""
     small = {**SMALL_SPARK, "spark.master": cluster.master}
     lines = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
@@ -143,7 +107,7 @@ def test_the_end_in_client_mode(cluster: Cluster, worker: subprocess.Popen[bytes
 
 
 def test_a_driver_without_its_worker_has_failed(
-    cluster: Cluster, worker: subprocess.Popen[bytes], tmp_path: Path
+    cluster: ProgramCluster, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     """A driver that exits because its worker was killed is FAILED.
 

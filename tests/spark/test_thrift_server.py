@@ -75,9 +75,6 @@ def test_each_failed_statement_is_one_problem(
     sessions = set()
     for event in failed:
         about = event["attributes"]
-        if about["spark.entity"] == "sql" and "spark.sql.execution.id" in about and "spark.job.group" not in about:
-            # Before Spark 4.1, an execution does not tell its group.
-            continue
         assert about["spark.thriftserver.user"] == "ada", event
         assert about["spark.sql.statement"].startswith("sel"), event
         sessions.add(about["spark.thriftserver.session_id"])

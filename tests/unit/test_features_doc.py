@@ -13,6 +13,9 @@ EVENTS = set(re.findall(r"^## (\w+Event)$", "\n".join(PAGES.values()), re.MULTIL
 NEWEST = "4.3"
 #: Skips of a whole file, by the first version that the file does not skip.
 SKIPS = {"(4, 1)": "4.1", "(4,)": "4.0"}
+#: Marks of the tests that CI runs on the newest version only.
+_MATRIX = re.findall(r'-m "spark ((?:and not \w+ ?)+)"', (ROOT / "Makefile").read_text(encoding="utf-8"))
+SKIPPED_MARKS = re.compile(rf"\bmark\.(?:{'|'.join(_MATRIX[0].replace('and not', '').split())})\b")
 
 
 class Row(NamedTuple):
@@ -33,6 +36,14 @@ class Row(NamedTuple):
         """The markers of all tests of the file."""
         found = re.search(r"^pytestmark = (.+?)\n(?:\]\n|\n)", self.source, re.MULTILINE | re.DOTALL)
         return found[1] if found else ""
+
+    @property
+    def is_in_matrix(self) -> bool:
+        """Whether CI runs a test of the file on the older versions too."""
+        if SKIPPED_MARKS.search(self.of_file):
+            return False
+        tests = (one for one in self.source.split("\n\n\n") if re.search(r"^def test_", one, re.MULTILINE))
+        return any(not SKIPPED_MARKS.search(one.partition("\ndef test_")[0]) for one in tests)
 
 
 def rows() -> list[Row]:
@@ -71,8 +82,7 @@ def test_the_test_runs_on_the_versions(row: Row) -> None:
     assert row.versions[-1] == NEWEST
     first = next((since for skip, since in SKIPS.items() if f"spark_version() < {skip}" in row.of_file), "3.5")
     expected = [version for version in ("3.5", "4.0", NEWEST) if version >= first]
-    is_skipped = "mark.any_spark" in row.of_file or "mark.long" in row.of_file
-    assert row.versions == ([NEWEST] if is_skipped else expected)
+    assert row.versions == (expected if row.is_in_matrix else [NEWEST])
 
 
 def test_each_event_of_spark_has_a_feature() -> None:

@@ -200,6 +200,8 @@ class LogRecords:
         task = line.task_info
         at = self._clock.now
         waited = self._work.started(task.task_id, task.executor_id, line.stage_id, at, task.launch_time)
+        if task.speculative:
+            self._totals.copy_started((line.stage_id, line.stage_attempt_id))
         edges = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index, task.launch_time)
         return (*waited, *self._stage_tasks(edges)) if edges or waited else ()
 

@@ -131,6 +131,7 @@ class StageCompletedLine(_Core):
 class _StartedTask(_Core):
     index: int
     launch_time: int = 0
+    speculative: bool = False
     task_id: int = -1
     executor_id: str = ""
 

@@ -18,6 +18,7 @@ from spark_events.records.event_log.tasks import Outcome, TaskCounts
 from spark_events.records.types import ApplicationTotals, StageTotals, TaskTotals
 
 _NAMES = TaskTotals.__struct_fields__
+_SPECULATIVE = _NAMES.index("speculative")
 #: Sums that Spark measures in nanoseconds.
 _NANOS = ("cpu_ms", "shuffle_write_ms")
 _NANOS_PER_MILLI = 1_000_000
@@ -26,7 +27,7 @@ _NO_METRICS = TaskMetrics()
 
 
 class _Sums:
-    """Sums over ended task attempts, in the order of :class:`TaskTotals`."""
+    """Sums over ended task attempts, and the number of speculative copies, in the order of :class:`TaskTotals`."""
 
     __slots__ = ("_durations", "_inputs", "_peak", "_slowest", "_sums")
 
@@ -63,7 +64,7 @@ class _Sums:
             self._inputs.add(files.bytes_read + shuffled)
         # One flat tuple: unpacking groups into it would take twice as long, for every task of a log.
         ended = (
-            1, outcome is Outcome.FAILED, outcome is Outcome.KILLED, task.speculative,
+            1, outcome is Outcome.FAILED, outcome is Outcome.KILLED, 0,
             task.speculative and outcome is Outcome.SUCCEEDED,
             duration, 0 if outcome is Outcome.SUCCEEDED else duration,
             metrics.executor_run_time, metrics.executor_cpu_time, metrics.jvm_gc_time,
@@ -76,6 +77,10 @@ class _Sums:
         self._sums = list(map(operator.add, self._sums, ended))
         if metrics.peak_execution_memory > self._peak:
             self._peak = metrics.peak_execution_memory
+
+    def copy_started(self) -> None:
+        """Count a speculative copy when it starts; a copy that loses may end after its stage."""
+        self._sums[_SPECULATIVE] += 1
 
     def add_all(self, other: _Sums) -> None:
         """Add the sums of a stage attempt."""
@@ -158,6 +163,10 @@ class Totals:
     def stage_submitted(self, stage_id: int, attempt: int) -> None:
         """Begin a stage attempt."""
         self._stages[stage_id, attempt] = _Sums()
+
+    def copy_started(self, key: tuple[int, int]) -> None:
+        """Count the start of a speculative copy in its stage attempt, or as that of the application."""
+        self._stages.get(key, self._ended).copy_started()
 
     def task_ended(
         self,

@@ -128,7 +128,7 @@ class BacklogDeadlines:
     def _title(self, key: _Key) -> str:
         index, _, topic = key.source.partition("|")
         what = f"Topic '{topic}'" if topic else f"Source {index}"
-        return f"{what} of query '{self._run.title}'"
+        return f"{what} of {self._run.subject}"
 
     def _work(self, key: _Key) -> Work:
         behind = self._above[key]

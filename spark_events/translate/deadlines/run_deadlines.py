@@ -107,14 +107,14 @@ class RunDeadlines:
         for rule, limit in self._limits.items():
             work = self._work(rule)._replace(attributes={**self._attributes, **attributes})
             missing = self._batch if rule == "batch" else "a batch, nor reported itself idle,"
-            sentence = f"Query '{self.run.title}' has not committed {missing}"
+            sentence = f"{self.run.subject} has not committed {missing}"
             yield from self._edges.judge(work, limit, self._since, now, sentence, where)
 
     def _recovered(self, at: int, how: str) -> Iterator[Draft]:
         for rule in self._limits:
             if self._edges.since(self._name(rule)) is not None:
                 self._episodes += 1
-                yield from self._edges.close(self._work(rule), at, f"Query '{self.run.title}' {how}")
+                yield from self._edges.close(self._work(rule), at, f"{self.run.subject} {how}")
 
     def _work(self, rule: str) -> Work:
         next_batch = self.run.batches.last_committed + 1

@@ -238,7 +238,7 @@ class StageDeadline:
         return f"Stage {stage.stage_id}{in_brackets(name)}{'' if name and name in clause else clause}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
-        origin = origin_of(stage.properties, self._queries)
+        origin = origin_of(stage.properties, self._queries, self._executions)
         attributes = {**origin.attributes, **attributes_of(stage), **details}
         return Work(_stage_name(stage), "resources", (stage.stage_id, stage.attempt, since), attributes)
 

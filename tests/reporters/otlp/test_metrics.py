@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeDriver, application_end, application_start, goodbye, query_progress, query_started, read_events
+from fakes import (
+    ROOT,
+    FakeDriver,
+    application_end,
+    application_start,
+    goodbye,
+    query_progress,
+    query_started,
+    read_events,
+)
 from lateness import Witness
 
 from reporters.peers.otlp import Collector, plain
@@ -21,12 +30,16 @@ def commits() -> list[dict[str, Any]]:
     return [query_progress(batch, sources=[source], durationMs=took) for batch in (0, 1)]
 
 
-def run(folder: Path, endpoint: str) -> list[dict[str, Any]]:
-    """Run a sidecar with an application that commits twice, and return the sidecar's messages to the driver."""
+def run(folder: Path, endpoint: str, **more: str) -> list[dict[str, Any]]:
+    """Run a sidecar with an application that commits twice, and return the sidecar's messages to the driver.
+
+    ``more`` contains the types of further reporters, by name.
+    """
     settings = {
         "events.reporter.all.type": "file",
         "events.reporter.all.path": str(folder / "events.jsonl"),
         "events.metrics.otlp.endpoint": endpoint,
+        **{f"events.reporter.{name}.type": kind for name, kind in more.items()},
     }
     with FakeDriver(folder / "errors", settings) as driver:
         driver.send_records(application_start(), query_started(), *commits(), application_end())
@@ -45,10 +58,11 @@ def values(metric: dict[str, Any]) -> list[tuple[dict[str, Any], float]]:
     return found
 
 
-def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
-    """Metrics of batches, delivery and circuit breakers are exported with the resource of the application."""
+def test_commits_and_delivery_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics of batches, delivery, losses and circuit breakers are exported with the application's resource."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     with Collector(tmp_path) as collector:
-        run(tmp_path, collector.endpoint("http/protobuf"))
+        run(tmp_path, collector.endpoint("http/protobuf"), refusing="misbehaving:Refuses")
     found = {one.record["name"]: one for one in collector.metrics()}
     query = {"spark.streaming.query.name": "clicks", "spark.streaming.query.id": "q1"}
     assert values(found["spark.batch.duration"].record) == [(query, 3.0)]
@@ -62,8 +76,16 @@ def test_commits_and_delivery_are_measured(tmp_path: Path) -> None:
     assert (reporter, 0.0) in values(found["spark.events.breaker"].record)
     for name in ("failures", "queue.usage", "spool.depth", "oldest.age"):
         assert reporter in [attributes for attributes, _ in values(found[f"spark.events.{name}"].record)]
-    quantiles = [attributes for attributes, value in values(found["spark.events.latency"].record) if value >= 0]
-    assert {**reporter, "quantile": "0.99"} in quantiles
+    latency = {
+        str(of["quantile"]): took
+        for of, took in values(found["spark.events.latency"].record)
+        if reporter.items() <= of.items()
+    }
+    assert latency.keys() == {"0.5", "0.99"}
+    assert 0 <= latency["0.5"] <= latency["0.99"]
+    lost = values(found["spark.events.dropped"].record)
+    assert {of["spark.events.reporter.name"] for of, _ in lost} == {"refusing"}
+    assert all(of["spark.events.dropped.reason"] and count > 0 for of, count in lost)
     one = found["spark.batch.duration"]
     assert plain(one.resource["attributes"])["service.name"] == "shop"
     assert one.scope == {"name": "spark_events", "version": __version__}

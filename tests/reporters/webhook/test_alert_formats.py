@@ -114,6 +114,20 @@ def test_alertmanager_has_a_label_for_the_environment_and_for_each_tag() -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("user", "session"),
+    [
+        ("spark.connect.user_id", "spark.connect.session_id"),
+        ("spark.thriftserver.user", "spark.thriftserver.session_id"),
+    ],
+)
+def test_alertmanager_can_route_by_user_and_session(user: str, session: str) -> None:
+    """The labels name the client of a shared server, and the recovery closes the alert with these labels."""
+    (opened,), closed = sent(ALERTMANAGER, alert(NOW, **{user: "ada", session: "839c8b37"}), recovery(NOW + 1))
+    assert (opened["labels"]["user"], opened["labels"]["session"]) == ("ada", "839c8b37")
+    assert opened["labels"] in [one["labels"] for one in closed]
+
+
 def test_changed_tags_close_the_alert_of_the_earlier_run(tmp_path: Path) -> None:
     """Labels identify an alert, so a known alert keeps its labels until it is closed."""
     with Sending(ALERTMANAGER, tmp_path) as run:

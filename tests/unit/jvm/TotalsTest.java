@@ -104,6 +104,11 @@ final class TotalsTest {
     driver.listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, peaks, metrics));
   }
 
+  private static void copied(Driver driver, int index) {
+    TaskInfo task = new TaskInfo(100 + index, index, 1, index, T, "e", "h", TaskLocality.PROCESS_LOCAL(), true);
+    driver.listener.onTaskStart(new SparkListenerTaskStart(0, 0, task));
+  }
+
   private static TaskMetrics metrics(long run) {
     TaskMetrics metrics = new TaskMetrics();
     metrics.setExecutorRunTime(run);
@@ -129,6 +134,9 @@ final class TotalsTest {
     Driver driver = new Driver(0);
     StageInfo stage = driver.submit(0);
     ended(driver, 0, 100, Success$.MODULE$, false, metrics(60));
+    copied(driver, 1);
+    // The original of this copy ends first, and the copy ends after the stage, or never.
+    copied(driver, 0);
     ended(driver, 1, 300, Success$.MODULE$, true, metrics(250));
     ended(driver, 2, 40, UnknownReason$.MODULE$, false, null);
     // A resubmission repeats the end of an attempt.
@@ -138,7 +146,7 @@ final class TotalsTest {
     driver.end(T + 900);
     JsonNode totals = driver.only("stage_completed").get("totals");
     is(values(totals, "tasks", "failed", "killed", "task_ms", "retried_ms"), "3 1 0 440 40");
-    is(values(totals, "speculative", "speculative_won"), "1 1");
+    is(values(totals, "speculative", "speculative_won"), "2 1");
     is(values(totals, "run_ms", "cpu_ms", "scheduler_delay_ms", "peak_execution_memory"), "310 1 90 250");
     is(values(totals, "input_bytes", "shuffle_read_bytes", "largest_input_bytes"), "3100 14 2507");
     is(values(totals, "slowest_task", "slowest_attempt", "slowest_executor", "slowest_host"), "1 1 e1 h");

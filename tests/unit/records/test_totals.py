@@ -60,6 +60,12 @@ def ended(index: int, millis: int, reason: str, run: int | None, *, speculative:
     return line("TaskEnd", **about, Task_Info=info, Task_Executor_Metrics={"JVMHeapMemory": 1_000 + index}) | known
 
 
+def copied(index: int) -> dict[str, Any]:
+    """Return the start of a speculative copy."""
+    info = {"Task ID": 100 + index, "Index": index, "Attempt": 1, "Launch Time": T, "Executor ID": "e"}
+    return line("TaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info={**info, "Speculative": True})
+
+
 def metrics(run: int) -> dict[str, Any]:
     return {
         "Executor Run Time": run,
@@ -98,6 +104,9 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
         tmp_path,
         submitted(),
         ended(0, 100, "Success", 60),
+        copied(1),
+        # The original of this copy ends first, and the copy ends after the stage, or never.
+        copied(0),
         ended(1, 300, "Success", 250, speculative=True),
         ended(2, 40, "UnknownReason", None),
         # When Spark resubmits a task, Spark repeats the end event of an earlier attempt.
@@ -110,7 +119,7 @@ def test_attempts_are_counted_once(tmp_path: Path) -> None:
     assert stage_end.totals == r.StageTotals(
         tasks=3,
         failed=1,
-        speculative=1,
+        speculative=2,
         speculative_won=1,
         task_ms=440,
         retried_ms=40,

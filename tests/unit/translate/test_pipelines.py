@@ -133,7 +133,7 @@ def test_a_batch_flow_is_found_by_the_table_that_it_writes() -> None:
     ]
     found = events(*STARTED, {**start, "execution_id": 7, "root_id": 7}, nested, job, *stages, written)
     (started,) = [e for e in found if e.class_scope == "spark.job"]
-    assert started.body == "pyspark-shell: job 4 (flow 'orders') started"
+    assert started.body == "pyspark-shell: job 4 (flow 'orders') (user 'ada', session 839c8b37) started"
     scopes = ("spark.job", "spark.stage", "spark.sql.execution")
     of_flow = {e.name: e.attributes.get("spark.pipeline.flow") for e in found if e.class_scope in scopes}
     names = ("JobStatusChangeEvent", "AllSubtasksStatusChangeEvent", "JobFailureEvent", "DataWrittenEvent")

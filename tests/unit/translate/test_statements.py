@@ -103,6 +103,16 @@ def test_jobs_of_a_statement_have_its_attributes() -> None:
     assert {key: failed.attributes.get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize("others", [[], [{"session_id": "other"}]])
+def test_an_execution_without_a_group_is_found_by_its_text(others: list[dict[str, str]]) -> None:
+    """Before Spark 4.1, an execution does not tell its group; a text that several sessions ran names no client."""
+    started = [{**THRIFT_STARTED, "statement_id": f"s{i}", **about} for i, about in enumerate(others)]
+    (failed,) = problems(*started, THRIFT_STARTED, *execution(description="select 1/0"), THRIFT)
+    assert failed.attributes["spark.entity"] == "sql"
+    assert (failed.attributes.get("spark.thriftserver.user") == "ada") == (not others)
+    assert ("user 'ada'" in failed.body) == (not others)
+
+
 def test_a_batch_names_the_client_of_its_query() -> None:
     """Spark 3.5 and 4.0 report the start of a query without its tags."""
     batch = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "0", "spark.job.tags": TAG}

@@ -63,7 +63,11 @@ public final class StageRecords {
   public void taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
     work.started(event);
-    stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime());
+    StageAttempt attempt =
+        stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime());
+    if (task.speculative()) {
+      (attempt == null ? totals.ended() : attempt.totals).copyStarted();
+    }
   }
 
   public void taskEnded(SparkListenerTaskEnd event) {

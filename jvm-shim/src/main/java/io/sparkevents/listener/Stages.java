@@ -49,13 +49,15 @@ public final class Stages {
     attempts.put(key(attempt.stageId, attempt.number), attempt);
   }
 
-  public void taskStarted(int stageId, int number, int index, long time) {
+  /** Handles the start of a task attempt, and returns the stage attempt; null if it is unknown or has ended. */
+  public StageAttempt taskStarted(int stageId, int number, int index, long time) {
     StageAttempt attempt = find(stageId, number);
     if (attempt != null && index < attempt.tasks.count) {
       date(attempt, time);
       attempt.tasks.started(index, time);
       record(attempt, time);
     }
+    return attempt;
   }
 
   /**

@@ -8,7 +8,7 @@ import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.TaskInfo;
 
 /**
- * Sums over the ended task attempts of a stage attempt, with quantiles of their durations and inputs.
+ * Sums over the ended task attempts of a stage attempt, and the number of its speculative copies, with quantiles of their durations and inputs.
  *
  * <p>{@code StageTotals} in {@code records.py} defines the values; a replay ({@code totals.py}) computes equal values.
  * The listener thread updates the sums until the stage is completed; afterwards, the writer thread reads them.
@@ -39,6 +39,14 @@ final class TaskTotals {
   private String slowestHost = "";
 
   /**
+   * Counts a speculative copy when it starts. A copy whose original finishes the stage ends after the stage, and Spark
+   * may not report its end.
+   */
+  void copyStarted() {
+    sums[3]++;
+  }
+
+  /**
    * Adds an ended attempt.
    *
    * @param metrics null if Spark sends no metrics, for example because the executor was lost
@@ -47,7 +55,6 @@ final class TaskTotals {
     long finish = task.finishTime();
     long duration = Math.max(0, finish - task.launchTime());
     sums[0]++;
-    sums[3] += task.speculative() ? 1 : 0;
     sums[4] += duration;
     long input = metrics == null ? 0 : add(metrics);
     if (outcome != Stages.Outcome.SUCCEEDED) {

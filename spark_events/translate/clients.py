@@ -1,0 +1,31 @@
+"""Clients of a shared server: a Spark Connect server or a Thrift server. Events of their work name user and session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["client_of", "with_client"]
+
+_USERS = ("spark.connect.user_id", "spark.thriftserver.user")
+_SESSIONS = ("spark.connect.session_id", "spark.thriftserver.session_id")
+
+
+def client_of(attributes: Mapping[str, object]) -> str:
+    """Return user and session of the client that the attributes of its work name; "" without a client.
+
+    >>> client_of({"spark.connect.user_id": "ada", "spark.connect.session_id": "839c8b37-e5f1"})
+    "user 'ada', session 839c8b37"
+    """
+    user, session = (next((attributes[n] for n in names if attributes.get(n)), None) for names in (_USERS, _SESSIONS))
+    if user is None and session is None:
+        return ""
+    return ", ".join([f"user '{user}'"] * (user is not None) + [f"session {str(session)[:8]}"] * (session is not None))
+
+
+def with_client(name: str, attributes: Mapping[str, object]) -> str:
+    """Return the name of work, as an event's body contains it, with its client in brackets.
+
+    The name is unchanged without a client, and if it contains the client, like the descriptions of Spark Connect.
+    """
+    client = client_of(attributes)
+    return f"{name} ({client})" if client and client not in name else name
