@@ -59,6 +59,11 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     clause: str = ""
     attributes: dict[str, AttributeValue] = {}
 
+    def beside(self, stage_name: str) -> str:
+        """Return the clause for a body with the stage's name, without the description if that contains the name."""
+        name = user_call_site(stage_name)
+        return with_client(name, self.attributes).removeprefix(name) if name and name in self.clause else self.clause
+
 
 def origin_of(properties: Mapping[str, str], queries: Queries, executions: Executions) -> Origin:
     """Return the origin of a job or a stage.

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from spark_events.event import Severity
 from spark_events.records.types import StageCompleted, StageSubmitted, StageTasks
 from spark_events.translate.bounded import put
-from spark_events.translate.call_sites import user_call_site
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.entities import failure
 from spark_events.translate.executions import Executions
@@ -82,9 +81,8 @@ class _StageAttempt:
 
     @property
     def clause(self) -> str:
-        """Origin of the stage; empty if the stage's name already contains the origin."""
-        clause, name = self.origin.clause, user_call_site(self.name)
-        return "" if name and name in clause else clause
+        """Origin of the stage, for a body that contains the stage's name."""
+        return self.origin.beside(self.name)
 
 
 class Stages:

@@ -87,7 +87,8 @@ def test_copies_that_won_and_lost_are_counted(events: list[dict[str, Any]]) -> N
 
 def test_a_host_is_excluded(events: list[dict[str, Any]]) -> None:
     """One failed task excludes its executor and its host, from the stage and from the application."""
-    found = [event for event in events if "spark.executor.scope" in event["attributes"]]
+    changes = [event for event in events if event["name"] == "ExecutorStatusChangeEvent"]
+    found = [event for event in changes if "spark.executor.scope" in event["attributes"]]
     (executor,) = {one["attributes"]["spark.executor.id"] for one in found if "spark.executor.id" in one["attributes"]}
     (host,) = {one["attributes"]["spark.executor.host"] for one in found if "spark.executor.host" in one["attributes"]}
     assert host in HOSTS

@@ -43,6 +43,8 @@ MEANT = {
         "records/types.py",
         "stream/shim.py",
         "stream/start.py",
+        "translate/clients.py",
+        "translate/executions.py",
         "translate/job_tags.py",
         "translate/queries.py",
         "translate/statements.py",

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from spark_events.event import AttributeValue
 from spark_events.records.types import ApplicationStart, Inspection, JobEnd, JobStart, RunningStage, StageWaited
 from spark_events.translate.bounded import put
-from spark_events.translate.call_sites import user_call_site
 from spark_events.translate.deadlines.edges import Edges, Work
 from spark_events.translate.deadlines.hanging_places import attributes_of, longest, tasks_of
 from spark_events.translate.draft import Draft, counted
@@ -234,8 +233,8 @@ class StageDeadline:
         yield from self._edges.close(self._work(stage, 0, {}), at, f"{self._title(stage)} {how}")
 
     def _title(self, stage: RunningStage) -> str:
-        clause, name = origin_of(stage.properties, self._queries, self._executions).clause, user_call_site(stage.name)
-        return f"Stage {stage.stage_id}{in_brackets(name)}{'' if name and name in clause else clause}"
+        origin = origin_of(stage.properties, self._queries, self._executions)
+        return f"Stage {stage.stage_id}{in_brackets(stage.name)}{origin.beside(stage.name)}"
 
     def _work(self, stage: RunningStage, since: int, details: dict[str, AttributeValue | None]) -> Work:
         origin = origin_of(stage.properties, self._queries, self._executions)

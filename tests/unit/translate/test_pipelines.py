@@ -138,7 +138,7 @@ def test_a_batch_flow_is_found_by_the_table_that_it_writes() -> None:
     of_flow = {e.name: e.attributes.get("spark.pipeline.flow") for e in found if e.class_scope in scopes}
     names = ("JobStatusChangeEvent", "AllSubtasksStatusChangeEvent", "JobFailureEvent", "DataWrittenEvent")
     assert of_flow == dict.fromkeys(names, "orders")
-    assert any("stage 5 [save] failed (flow 'orders'): lost" in e.body for e in found)
+    assert any("stage 5 [save] failed (flow 'orders') (user 'ada', session 839c8b37): lost" in e.body for e in found)
 
 
 def test_unresolved_flows_are_named() -> None:

@@ -16,7 +16,11 @@ from unit.translate.test_statements import ERROR, GROUP, SESSION, TAG, THRIFT_ST
 
 THRIFT = ([THRIFT_STARTED], {"spark.jobGroup.id": GROUP, "spark.job.description": "select 1/0"}, {"group": GROUP})
 CONNECT: Any = ([], {"spark.job.tags": TAG, "spark.job.description": "daily"}, {"tags": TAG})
-SERVERS = pytest.mark.parametrize(("before", "properties", "execution"), [THRIFT, CONNECT], ids=["thrift", "connect"])
+#: The stage has the name of the job's call site, which the body contains once.
+UNDESCRIBED: Any = ([], {"spark.job.tags": TAG, "callSite.short": "count at x.py:3"}, {"tags": TAG})
+SERVERS = pytest.mark.parametrize(
+    ("before", "properties", "execution"), [THRIFT, CONNECT, UNDESCRIBED], ids=["thrift", "connect", "call-site"]
+)
 FETCH = "org.apache.spark.shuffle.FetchFailedException: Failed to connect to h1\n\tat a.B.c(B.java:1)"
 
 
