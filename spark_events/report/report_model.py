@@ -67,6 +67,7 @@ class ProblemCard:
         entity: ``application`` or ``query``.
         subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
         title: a sentence that says what is wrong, since when and for how long.
+        incidents: number of problems with the same cause that share the card.
         times: number of incidents with this key in the period, this one included.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
@@ -121,6 +122,7 @@ class ProblemCard:
     links: tuple[Link, ...]
     command: str
     text: str
+    incidents: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ WRONG: dict[Callable[[], Story], list[tuple[str, str]]] = {
     stories.unknown_end_after_a_failed_job: [("failure", "a:nightly")],
     stories.three_days_without_an_event: [("silent", "a:quiet")],
     stories.clock_that_goes_back: [],
+    stories.two_job_groups_fail: [("failure", "a:shop")],
+    stories.one_job_group_fails: [("failure", "a:shop")],
 }
 
 
@@ -153,3 +155,35 @@ def test_each_question_is_answered_by_one_command(capsys: pytest.CaptureFixture[
     assert main(["why", path, "--json"]) == 0
     problem: dict[str, Any] = json.loads(capsys.readouterr().out)["problem"]
     assert (problem["times"], problem["committed_batch"], problem["application_ended"]) == (3, 28, True)
+
+
+@pytest.mark.parametrize(
+    ("tell", "title"),
+    [
+        (stories.two_job_groups_fail, "2 job groups of 'shop' have failed since "),
+        (stories.one_job_group_fails, "Job group 'load' of 'shop' has failed since "),
+        (lambda: stories.failed_parts("7", entity="sql"), "SQL execution 7 of 'shop' has failed since "),
+        (lambda: stories.failed_parts("7", "8", entity="sql"), "2 SQL executions of 'shop' have failed since "),
+    ],
+    ids=["two groups", "one group", "one execution", "two executions"],
+)
+def test_what_failed_is_named_and_nothing_that_runs_is_down(tell: Callable[[], Story], title: str) -> None:
+    report = report_of(tell().events, now=stories.NOW)
+    (problem,) = report.problems
+    assert problem.title.startswith(title)
+    assert "down" not in problem.text
+    assert "quer" not in problem.text
+    assert {one.outcome for one in report.subjects} == {"RUNNING"}
+
+
+def test_several_problems_of_an_application_itself_are_no_queries() -> None:
+    story, app, _ = stories.committing()
+    for rule in ("job", "stage"):
+        late: dict[str, Any] = {"spark.deadline.subject": rule, "spark.deadline.rule": rule}
+        app.event("DeadlineStatusChangeEvent", stories.NOW - MINUTE, **late, **{"spark.status.new": "OVERDUE"})
+    for reporter in ("slack", "mail"):
+        about = {"spark.events.reporter.name": reporter, "spark.status.new": "open", "spark.status.old": "closed"}
+        app.event("ReporterStatusChangeEvent", stories.NOW - MINUTE, **about)
+    problems = report_of(story.events, now=stories.NOW).problems
+    assert sorted(one.kind for one in problems) == ["breaker", "breaker", "overdue", "overdue"]
+    assert not any("queries" in one.title for one in problems)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from report.stories import HOUR, MINUTE, SECOND, START, Story
+from typing import Any
+
+from report.stories import HOUR, MINUTE, SECOND, START, ApplicationStory, QueryStory, Story
 from spark_events import Severity
 
 NOW = START + 96 * HOUR
@@ -129,6 +131,42 @@ def clock_that_goes_back() -> Story:
     return story
 
 
+def committing(minutes: int = 180) -> tuple[Story, ApplicationStory, QueryStory]:
+    """An application whose only query has committed each minute until now, with heartbeats."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", NOW - minutes * MINUTE)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - minutes * MINUTE + SECOND)
+    for minute in range(minutes - 1, -1, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+        app.event("HeartbeatEvent", NOW - minute * MINUTE, Severity.DEBUG)
+    return story, app, query
+
+
+def failed_parts(*works: str, entity: str = "job") -> Story:
+    """Parts of an application fail with one cause, while its query commits."""
+    story, app, _ = committing()
+    for number, work in enumerate(works):
+        about: dict[str, Any] = {"incident.role": "alarm", "incident.key": f"shop/job={work}/failure"}
+        if entity == "job":
+            about["spark.job.group"] = work
+        else:
+            about |= {"incident.key": f"shop/{number}/failure", "spark.sql.execution.id": work}
+        app.failure(NOW - 10 * MINUTE + number, entity, **about)
+    return story
+
+
+def two_job_groups_fail() -> Story:
+    """Two job groups fail with one cause, while the only query of their application commits."""
+    return failed_parts("load", "export")
+
+
+def one_job_group_fails() -> Story:
+    """A job group fails, while the only query of its application commits."""
+    return failed_parts("load")
+
+
 STORIES = (
     new_checkpoint_every_hour,
     healthy_staging_beside_silent_production,
@@ -137,4 +175,6 @@ STORIES = (
     unknown_end_after_a_failed_job,
     three_days_without_an_event,
     clock_that_goes_back,
+    two_job_groups_fail,
+    one_job_group_fails,
 )
