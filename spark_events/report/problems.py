@@ -96,8 +96,8 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
         part = _part_of(row)
         one = _problem(row, part, committed, at, place)
         cause = (one.cause or "").partition("\n")[0]
-        # Only problems of named parts can be one list.
-        own = "" if part.name else one.id
+        # Only problems of named parts in the same state can be one list.
+        own = str(row["running_since_ts_millis"] is not None) if part.name else one.id
         groups[one.kind, part.what, one.application, one.app_id or "", cause, own].append((part.name, one))
     cards = [_joined(what, some) for (_, what, *_), some in groups.items()]
     return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
@@ -200,6 +200,7 @@ def _problem(
         alarms=row["times"] or 1,
         failed_runs=row["failed_runs"] or 0,
         silent_since=row["silent_since_ts_millis"],
+        running_since=row["running_since_ts_millis"],
         cause=None if cause is None else visible(str(cause)),
         error_type=_text(about, "error.type") if failed else None,
         failure_class=_text(about, "failure.class") if failed else None,
@@ -246,7 +247,14 @@ def _title(part: _Part, row: dict[str, Any], about: dict[str, Any], at: int) -> 
         again = (
             f", {row['times']:,} times, last {span(max(0, at - last))} ago" if row["times"] > 1 and last > since else ""
         )
-        is_down = part.is_whole and (row["entity"] == "query" or row["is_long_running"])
+        is_long_running = row["entity"] == "query" or row["is_long_running"]
+        running = row["running_since_ts_millis"]
+        if part.is_whole and running is not None and running >= last:
+            # The failure is over with the first success, so nothing has succeeded yet.
+            awaited = "committed" if is_long_running else "finished"
+            failed = f"failed at {when(since)} ({span(max(0, at - since))} ago){again}"
+            return f"{name} {failed}, runs again since {when(running)}, nothing {awaited} yet"
+        is_down = part.is_whole and is_long_running and running is None
         return f"{name} has {'been down' if is_down else 'failed'} {lasting}{again}"
     if kind == "ended":
         if row["entity"] == "query" or row["is_long_running"]:
@@ -304,17 +312,20 @@ def _joined(what: str, some: list[tuple[str, ProblemCard]]) -> ProblemCard:
     if len(some) == 1:
         return first
     state = {"silent": "are silent", "overdue": "are overdue"}.get(first.kind, "fail repeatedly")
+    runs_again = first.kind == "failure" and what == "query" and first.running_since is not None
     if first.kind in ("failure", "ended"):
-        state = "are down" if what == "query" else "have failed"
+        state = "have failed" if what != "query" or runs_again else "are down"
     title = f"{counted(len(some), what, _PLURALS.get(what))} of '{named(first.application)}' {state}"
     failed = sum(one.failed_runs for one in cards)
-    more_failed = f"; {_of_last_hour(failed)}" if failed and first.kind == "silent" else ""
+    hidden = f"; {_of_last_hour(failed)}" if failed and first.kind == "silent" else ""
+    if runs_again and all(one.running_since is not None and one.running_since >= one.last for one in cards):
+        hidden = "; they run again, nothing committed yet"
     names = ", ".join(sorted(name for name, _ in some)[:3])
     more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
     since = f"since {when(first.since)} ({span(first.duration_ms)})"
     joined = dataclasses.replace(
         first,
-        title=f"{title} {since}: {names}{more}{more_failed}",
+        title=f"{title} {since}: {names}{more}{hidden}",
         subjects=tuple(dict.fromkeys(one.subject for one in cards)),
         incidents=len(cards),
         last=max(one.last for one in cards),

@@ -71,6 +71,7 @@ class ProblemCard:
         times: number of incidents with this key in the period, this one included.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
+        running_since: start of the run that is active, although the failure is not over; None without such a run.
         silent_since: when it fell silent, whatever the kind of the problem; None if it is not silent.
         retry_useful: whether a rerun may help; None if unknown.
         recommendation: a setting with its old and its proposed value.
@@ -123,6 +124,7 @@ class ProblemCard:
     command: str
     text: str
     incidents: int = 1
+    running_since: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What is wrong now; :mod:`spark_events.sql.dialects` explains the placeholders.
 
 One row per problem. An application or query of an environment has one problem at a time, the first of these that holds;
-the row also tells of the crash loop and of the silence that it hides:
+the row also tells of the crash loop and of the silence that it hides, and since when its latest run is active:
 
 - ``failure``: its open incidents;
 - ``ended``: its last run is FAILED, LOST or UNKNOWN, and no event names the failure;
@@ -110,7 +110,8 @@ FROM quiet GROUP BY entity, subject, environment
 # The failure of a run is its last one that Spark does not retry. ``failed_runs`` and ``down_ms`` are of the last hour.
 NOW = f"""
 WITH latest AS (
-  SELECT entity, subject, name, app_name, environment, app_id, query_run_id, status, ended_ts_millis AS ended
+  SELECT entity, subject, name, app_name, environment, app_id, query_run_id, status, started_ts_millis AS started,
+    ended_ts_millis AS ended
   FROM spark_events_runs WHERE is_latest
 ), silent AS (
   SELECT latest.*, since_ts_millis AS since, usual_ms FROM latest
@@ -185,12 +186,14 @@ SELECT kind, kept.entity, kept.subject, kept.name, kept.app_name, kept.app_id, k
   coalesce(kept.failure_class, failed.failure_class) AS failure_class, severity, incident_key,
   coalesce(kept.event_id, failed.event_id) AS event_id, usual AS usual_ms, kept.environment,
   CAST(looping.failed AS BIGINT) AS failed_runs, CAST(looping.down AS BIGINT) AS down_ms,
-  silent.since AS silent_since_ts_millis
+  silent.since AS silent_since_ts_millis, running.started AS running_since_ts_millis
 FROM kept
 LEFT JOIN looping ON looping.entity = kept.entity AND looping.subject = kept.subject
   AND looping.environment = kept.environment
 LEFT JOIN silent ON silent.entity = kept.entity AND silent.subject = kept.subject
   AND silent.environment = kept.environment
+LEFT JOIN latest AS running ON running.entity = kept.entity AND running.subject = kept.subject
+  AND running.environment = kept.environment AND running.ended IS NULL
 LEFT JOIN failed ON failed.entity = kept.entity AND failed.subject = kept.subject
   AND failed.environment = kept.environment AND failed.position = 1 AND kept.kind IN ('ended', 'silent', 'crash-loop')
   AND failed.app_id = coalesce(looping.app_id, CASE kept.kind WHEN 'ended' THEN kept.app_id END)

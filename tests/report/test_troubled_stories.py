@@ -17,6 +17,7 @@ from report.test_model import report_of
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.report.terminal import print_report
+from spark_events.report.wording import when
 
 Store = Callable[[Sequence[Event]], Path]
 
@@ -31,6 +32,7 @@ WRONG: dict[Callable[[], Story], list[tuple[str, str]]] = {
     stories.clock_that_goes_back: [],
     stories.two_job_groups_fail: [("failure", "a:shop")],
     stories.one_job_group_fails: [("failure", "a:shop")],
+    stories.failed_query_runs_again: [("failure", "q:shop/book")],
 }
 
 
@@ -187,3 +189,44 @@ def test_several_problems_of_an_application_itself_are_no_queries() -> None:
     problems = report_of(story.events, now=stories.NOW).problems
     assert sorted(one.kind for one in problems) == ["breaker", "breaker", "overdue", "overdue"]
     assert not any("queries" in one.title for one in problems)
+
+
+def test_a_failed_query_that_runs_again_has_one_state() -> None:
+    """Card, row and lane agree: it runs, and was down for 5 minutes; its incident is open until it commits."""
+    report = report_of(stories.failed_query_runs_again().events, now=stories.NOW, draw=True)
+    (problem,) = report.problems
+    assert problem.title == (
+        f"Query 'book' of 'shop' failed at {when(stories.NOW - 70 * MINUTE)} (1 h 10 min ago), runs again since"
+        f" {when(stories.NOW - 65 * MINUTE)}, nothing committed yet"
+    )
+    assert problem.running_since == stories.NOW - 65 * MINUTE
+    (query,) = report.queries
+    assert (query.outcome, query.downtime_ms) == ("RUNNING", 5 * MINUTE)
+    assert report.drawing is not None
+    assert report.drawing.lanes["q:shop/book"][-1][2] == "running"
+
+
+def test_several_failed_queries_that_run_again_are_not_down() -> None:
+    (problem,) = report_of(stories.runs_again("book", "pay").events, now=stories.NOW).problems
+    assert problem.title.startswith("2 queries of 'shop' have failed since ")
+    assert problem.title.endswith(": book, pay; they run again, nothing committed yet")
+
+
+def test_a_failed_batch_application_that_runs_again_has_not_finished() -> None:
+    story = Story()
+    app = story.application("nightly", "app-1")
+    app.status("RUNNING", stories.NOW - 3 * HOUR)
+    app.failure(stories.NOW - HOUR, "application", **{"incident.role": "alarm", "incident.key": "nightly/failure"})
+    app.status("FAILED", stories.NOW - HOUR)
+    story.application("nightly", "app-2").status("RUNNING", stories.NOW - 10 * MINUTE)
+    (problem,) = report_of(story.events, now=stories.NOW).problems
+    assert problem.title.startswith("Application 'nightly' failed at ")
+    assert problem.title.endswith(f"runs again since {when(stories.NOW - 10 * MINUTE)}, nothing finished yet")
+
+
+def test_a_failure_in_a_run_that_goes_on_is_no_downtime() -> None:
+    """No event reports the end of the run whose query failed."""
+    story, _, query = stories.committing()
+    query.failure(stories.NOW - MINUTE, "query", **{"incident.role": "alarm", "incident.key": "shop/failure"})
+    (problem,) = report_of(story.events, now=stories.NOW).problems
+    assert problem.title.startswith("Query 'book' of 'shop' has failed since ")

@@ -167,6 +167,32 @@ def one_job_group_fails() -> Story:
     return failed_parts("load")
 
 
+def runs_again(*names: str) -> Story:
+    """Queries that failed 70 minutes ago, run again for 65 minutes, and have not committed yet; heartbeats arrive."""
+    story = Story()
+    for run, began, ended in ((1, 180, 70), (2, 65, 0)):
+        app = story.application("shop", f"app-{run}")
+        app.status("RUNNING", NOW - began * MINUTE)
+        for name in names:
+            query = app.query(name, f"{name}-{run}", f"id-{name}")
+            query.status("RUNNING", NOW - began * MINUTE)
+            if ended:
+                query.commit(NOW - 90 * MINUTE, 900)
+                key = {"incident.role": "alarm", "incident.key": f"shop/query={name}/failure"}
+                query.failure(NOW - ended * MINUTE, "query", **key)
+                query.status("FAILED", NOW - ended * MINUTE)
+        if ended:
+            app.status("FAILED", NOW - ended * MINUTE)
+        for minute in range(began - 1, ended, -1):
+            app.event("HeartbeatEvent", NOW - minute * MINUTE, Severity.DEBUG)
+    return story
+
+
+def failed_query_runs_again() -> Story:
+    """A query that failed, and runs again without a commit."""
+    return runs_again("book")
+
+
 STORIES = (
     new_checkpoint_every_hour,
     healthy_staging_beside_silent_production,
@@ -177,4 +203,5 @@ STORIES = (
     clock_that_goes_back,
     two_job_groups_fail,
     one_job_group_fails,
+    failed_query_runs_again,
 )

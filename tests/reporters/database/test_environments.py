@@ -23,7 +23,8 @@ COLUMNS = {
     " is_long_running, environment",
     "spark_events_uptime": "period, entity, subject, status, runs, failed_runs, environment",
     "spark_events_now": "kind, entity, subject, app_id, since_ts_millis, times, cause, failure_class, incident_key,"
-    " event_id, usual_ms, failed_runs, silent_since_ts_millis, environment",
+    " event_id, usual_ms, failed_runs, silent_since_ts_millis,"
+    " running_since_ts_millis, environment",
     "spark_events_silent": "entity, subject, since_ts_millis, whose_silence, usual_ms, environment",
     "spark_events_incidents": "incident_key, kind, subject, opened_ts_millis, closed_ts_millis, alarms, environment",
     "spark_events_sla_violations": "app_id, query_name, environment",
