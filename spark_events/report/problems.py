@@ -73,10 +73,11 @@ FROM event
 WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
   AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
 """
+# An application that had not ended at a time before the newest event may have ended since.
 _STALE = """
 SELECT source, newest_ts_millis, age_ms,
   coalesce((SELECT count(DISTINCT subject) FROM spark_events_runs AS run WHERE entity = 'application'
-    AND ended_ts_millis IS NULL AND app_id IN (SELECT coalesce(app_id, app) FROM event
+    AND ended_ts_millis IS NULL AND newest_ts_millis <= {at} AND app_id IN (SELECT coalesce(app_id, app) FROM event
       WHERE event.source_number = spark_events_sources.source)), 0) AS running
 FROM spark_events_sources WHERE is_stale ORDER BY source
 """
@@ -111,11 +112,11 @@ def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int]]:
     return found | {(app, where): (batch, ts) for _, app, where, batch, ts in rows if queries[app, where] == 1}
 
 
-def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource, ...]:
-    """Return the sources whose newest event is older than 15 minutes."""
+def stale_sources(table: EventTable, names: Sequence[str], at: int) -> tuple[StaleSource, ...]:
+    """Return the sources whose newest event is older than 15 minutes; ``at``: the end of the period, at most now."""
     return tuple(
         StaleSource(names[source] if source < len(names) else "the source", newest, age, running)
-        for source, newest, age, running in table.run(_STALE)
+        for source, newest, age, running in table.run(_STALE.format(at=at))
     )
 
 
@@ -241,7 +242,7 @@ def _record(about: dict[str, Any]) -> KafkaRecord | None:
 def _title(part: _Part, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
     """Return the sentence that says what is wrong, since when and for how long."""
     name = part.title
-    kind, since, last = row["kind"], row["since_ts_millis"], row["last_ts_millis"]
+    kind, since, last, other = row["kind"], row["since_ts_millis"], row["last_ts_millis"], ""
     lasting = f"since {when(since)} ({span(max(0, at - since))})"
     if kind == "failure":
         again = (
@@ -262,9 +263,13 @@ def _title(part: _Part, row: dict[str, Any], about: dict[str, Any], at: int) -> 
         return f"{name}: its last run has been {row['cause']} {lasting}"
     if kind == "silent":
         what = "commit" if row["entity"] == "query" else "event"
+        if (running := row["running_since_ts_millis"]) is not None and row["silent_since_ts_millis"] is None:
+            # The latest run is not silent, but an older one of the same name.
+            name = f"Run {row['app_id']} of {name[0].lower()}{name[1:]}"
+            other = f"; another run is active since {when(running)}"
         # Events of one moment say nothing about the interval.
         usual = f", usually every {span(row['usual_ms'])}" if row["usual_ms"] else ""
-        return f"{name} is silent: no {what} {lasting}{usual}"
+        return f"{name} is silent: no {what} {lasting}{usual}{other}"
     if kind == "crash-loop":
         ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
         if row["times"] < _LOOP:

@@ -132,7 +132,8 @@ class StaleSource:
     """Source whose newest event is older than 15 minutes.
 
     Attributes:
-        running: number of its applications that have not ended, as far as the events show.
+        running: number of its applications that have not ended, as far as the events show; 0 if the period ends before
+            the newest event.
     """
 
     source: str
@@ -442,7 +443,10 @@ class EventReport:
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.
         at: time at which a problem is current: now, or the given end of the period.
-        newest_age_ms: time between the newest event and ``at``.
+        newest: time of the newest event of all sources that is not dated in the future.
+        newest_age_ms: time between ``newest`` and now, whatever the period is.
+        ahead_events: number of events that were dated in the future; they count as events of now.
+        ahead_ms: how far the newest of them is ahead.
         problems: what is wrong now, worst first.
         is_wrong: whether anything is wrong now: a problem, a current finding, or a stale source whose applications have
             not ended.
@@ -473,6 +477,8 @@ class EventReport:
     lost: tuple[Lost, ...]
     at: int = 0
     newest_age_ms: int = 0
+    ahead_events: int = 0
+    ahead_ms: int = 0
     problems: tuple[ProblemCard, ...] = ()
     stale: tuple[StaleSource, ...] = ()
     is_wrong: bool = False
