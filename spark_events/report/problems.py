@@ -94,7 +94,7 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
     committed = _commits(table)
     groups: dict[tuple[str, ...], list[tuple[str, ProblemCard]]] = defaultdict(list)
     for row in table.rows(_ROWS):
-        part = _part_of(row)
+        part = _affected_by(row)
         one = _problem(row, part, committed, at, place)
         cause = (one.cause or "").partition("\n")[0]
         # Only problems of named parts in the same state can be one list.
@@ -120,7 +120,7 @@ def stale_sources(table: EventTable, names: Sequence[str], at: int) -> tuple[Sta
     )
 
 
-class _Part(NamedTuple):
+class _Affected(NamedTuple):
     """What has the problem: a query, an application, or a part of one that failed, such as a job.
 
     Attributes:
@@ -136,16 +136,16 @@ class _Part(NamedTuple):
     is_whole: bool = False
 
 
-def _part_of(row: dict[str, Any]) -> _Part:
+def _affected_by(row: dict[str, Any]) -> _Affected:
     reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
     owner = f"of '{named(row['app_name'])}'"
     failed = _PARTS.get(str(reported.get("spark.entity"))) if row["kind"] == "failure" else None
     if row["entity"] == "query":
         if failed is None:
-            return _Part("query", named(row["name"]), f"Query '{named(row['name'])}' {owner}", True)
+            return _Affected("query", named(row["name"]), f"Query '{named(row['name'])}' {owner}", True)
         owner = f"of query '{named(row['name'])}' {owner}"
     elif failed is None:
-        return _Part("application", "", f"Application '{named(row['name'])}'", True)
+        return _Affected("application", "", f"Application '{named(row['name'])}'", True)
     what, one_of_many, attribute = failed
     _, is_watched, work = str(row["incident_key"] or "").rpartition("/job=")
     if is_watched:
@@ -153,15 +153,15 @@ def _part_of(row: dict[str, Any]) -> _Part:
         # Without a group, the key has the description or the call site of the job.
         described = [reported.get("spark.job.description"), reported.get("spark.job.call_site")]
         what = "job" if work in described and work != reported.get("spark.job.group") else "job group"
-        return _Part(what, f"{named(work)}", f"{what.capitalize()} '{named(work)}' {owner}")
+        return _Affected(what, f"{named(work)}", f"{what.capitalize()} '{named(work)}' {owner}")
     number = reported.get(attribute)
     if number is None or row["times"] > 1:
-        return _Part(what, "", f"{one_of_many} {owner}")
-    return _Part(what, str(number), f"{what[0].upper()}{what[1:]} {number} {owner}")
+        return _Affected(what, "", f"{one_of_many} {owner}")
+    return _Affected(what, str(number), f"{what[0].upper()}{what[1:]} {number} {owner}")
 
 
 def _problem(
-    row: dict[str, Any], part: _Part, commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
+    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
 ) -> ProblemCard:
     start: dict[str, Any] = json.loads(row["base"] or "{}")
     reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
@@ -239,7 +239,7 @@ def _record(about: dict[str, Any]) -> KafkaRecord | None:
     return KafkaRecord(topic, partition, offset)
 
 
-def _title(part: _Part, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
+def _title(part: _Affected, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
     """Return the sentence that says what is wrong, since when and for how long."""
     name = part.title
     kind, since, last, other = row["kind"], row["since_ts_millis"], row["last_ts_millis"], ""
