@@ -158,7 +158,7 @@ def test_a_failure_tells_of_the_silence_after_it() -> None:
     report = report_of(story.events, now=NOW, draw=True)
     restarted, silent = NOW - 119 * MINUTE, NOW - 118 * MINUTE + 19 * SECOND
     assert [(one.kind, one.entity, one.silent_since) for one in report.problems] == [
-        ("failure", "query", restarted),
+        ("failure", "query", None),
         ("silent", "application", silent),
     ]
     assert {one.outcome for one in report.subjects} == {"SILENT"}

@@ -187,9 +187,11 @@ def test_several_problems_of_an_application_itself_are_no_queries() -> None:
     story, app, _ = stories.committing()
     for rule in ("job", "stage"):
         late: dict[str, Any] = {"spark.deadline.subject": rule, "spark.deadline.rule": rule}
-        app.event("DeadlineStatusChangeEvent", stories.NOW - MINUTE, **late, **{"spark.status.new": "OVERDUE"})
+        late["spark.status.new"] = "OVERDUE"
+        app.event("DeadlineStatusChangeEvent", stories.NOW - MINUTE, **late)
     for reporter in ("slack", "mail"):
-        about = {"spark.events.reporter.name": reporter, "spark.status.new": "open", "spark.status.old": "closed"}
+        about: dict[str, Any] = {"spark.events.reporter.name": reporter}
+        about |= {"spark.status.new": "open", "spark.status.old": "closed"}
         app.event("ReporterStatusChangeEvent", stories.NOW - MINUTE, **about)
     problems = report_of(story.events, now=stories.NOW).problems
     assert sorted(one.kind for one in problems) == ["breaker", "breaker", "overdue", "overdue"]
