@@ -29,12 +29,11 @@ from spark_events.report.report_model import (
 from spark_events.report.runs import SubjectRun, downtimes, latest, runs_of, uptime
 from spark_events.report.table import EventTable
 from spark_events.report.wording import counted, span, when
+from spark_events.sql.dialects import AHEAD_MS
 
 _DAY = 86_400_000
 #: A time before 2000 comes from a clock that was not set; it does not begin the period.
 _YEAR_2000 = 946_684_800_000
-#: Tolerance for clocks of other machines that are ahead, in milliseconds.
-_TOLERANCE = 300_000
 _MOST_RUNS = 1_000
 #: Time since which nothing is known of an application or query that has not ended.
 _SILENT = """
@@ -92,10 +91,12 @@ def build(
     """
     duplicates = table.remove_duplicates()
     table.separate_environments()
-    ahead = _date_back(table, now)
+    ahead, ahead_events = _date_back(table, now)
+    # Whether events still arrive is asked of all events and of the real clock, whatever the period is.
+    clock = max(now, table.newest() or 0)
+    table.compute_sources(clock)
+    newest = table.newest(is_ahead=False) or 0
     at = _choose_period(table, options, now)
-    table.compute_sources(at)
-    newest = int(table.run("SELECT max(ts) FROM event")[0][0])
     _choose(table, options)
     since, until, until_is = _period(table, options, now)
     table.compute(at)
@@ -127,7 +128,7 @@ def build(
     ]
     subjects.sort(key=lambda one: (one.kind, one.application, one.name, one.key))
     found = findings(subjects, numbers, runs, problems, options.sla_ms)
-    stale = stale_sources(table, [plain(one.source) for one in sources])
+    stale = stale_sources(table, [plain(one.source) for one in sources], at)
     is_wrong = any(one.now and one.level != "note" for one in found) or any(one.running for one in stale)
     return EventReport(
         generated=now,
@@ -141,18 +142,20 @@ def build(
         damaged_lines=table.damaged,
         sources=tuple(dataclasses.replace(one, source=plain(one.source)) for one in sources),
         findings=found,
-        notes=(*map(plain, notes), *notes_on(runs, subjects, ahead)),
+        notes=(*map(plain, notes), *notes_on(runs, subjects, 0 if ahead_events else ahead)),
         applications=tuple(one for one in subjects if one.kind == "application"),
         queries=tuple(one for one in subjects if one.kind == "query"),
         failures=numbers.groups,
         failure_count=sum(group.count for group in numbers.groups),
         lost=numbers.lost,
         at=at,
-        newest_age_ms=max(0, at - newest),
+        newest_age_ms=max(0, clock - newest),
+        ahead_events=ahead_events,
+        ahead_ms=ahead if ahead_events else 0,
         problems=problems,
         stale=stale,
         is_wrong=is_wrong,
-        status=_status(problems, found, stale, max(0, at - newest), subjects, at if at < now else None),
+        status=_status(problems, found, stale, max(0, clock - newest), subjects, at if at < now else None),
         slow_stages=numbers.slow_stages,
         slow_stage_count=numbers.slow_stage_count,
         drawing=drawing_of(table, subjects, runs, idle_lanes, numbers.groups, quiet, since, until, axis_end)
@@ -161,19 +164,25 @@ def build(
     )
 
 
-def _date_back(table: EventTable, now: int) -> int:
-    """Give the events of clocks that are ahead the current time; return how far the newest event is ahead.
+def _date_back(table: EventTable, now: int) -> tuple[int, int]:
+    """Give the events of clocks that are ahead the current time.
 
-    Otherwise one such event would extend the period and the uptimes into the future. Heartbeats from the future are
-    deleted, because they would show that a dead application is alive. If all events are from the future, the clock of
-    this machine is wrong, and no event is changed.
+    Otherwise one such event would extend the period and the uptimes into the future. These events are no sign of life:
+    they are marked, and heartbeats are deleted. If all events are from the future, the clock of this machine is wrong,
+    and no event is changed.
+
+    Returns:
+        How far the newest event is ahead, in milliseconds, and the number of these events.
     """
-    latest = now + _TOLERANCE
-    oldest, newest = table.run("SELECT min(ts), max(ts) FROM event")[0]
-    if newest is not None and oldest <= latest < newest:
+    latest = now + AHEAD_MS
+    oldest, newest, late = table.run(f"SELECT min(ts), max(ts), count(*) FILTER (ts > {latest}) FROM event")[0]
+    if newest is None:
+        return 0, 0
+    if oldest <= latest < newest:
         table.run(f"DELETE FROM event WHERE ts > {latest} AND name = '{HEARTBEAT}'")
-        table.run(f"UPDATE event SET ts = {now} WHERE ts > {latest}")
-    return max(0, (newest or 0) - now)
+        table.run(f"UPDATE event SET ts = {now}, is_ahead = true WHERE ts > {latest}")
+        return newest - now, late
+    return max(0, newest - now), 0
 
 
 def _choose_period(table: EventTable, options: ReportOptions, now: int) -> int:
@@ -248,8 +257,8 @@ def _status(
 ) -> str:
     """Return the status now, or at the time to which ``--until`` goes back."""
     applications = [one for one in subjects if one.kind == "application"]
-    then, ago = ("now", "ago") if past is None else (f"at {when(past)} UTC", "before")
-    newest = f"newest event {span(age)} {ago}, of {counted(len(applications), 'application')}"
+    then = "now" if past is None else f"at {when(past)} UTC"
+    newest = f"newest event {span(age)} ago, of {counted(len(applications), 'application')}"
     warnings = sum(one.now and one.level != "note" for one in found) - len(problems)
     if problems:
         more = f" and {counted(warnings, 'warning')}" if warnings else ""

@@ -38,7 +38,8 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
         yield "data", data
     if problem.kind == "failure":
         times = "first time in this period" if problem.times == 1 else f"{ordinal(problem.times)} time in this period"
-        alarms = f", {problem.alarms:,} failures in this incident" if problem.alarms > 1 else ""
+        incidents = "this incident" if problem.incidents == 1 else f"{problem.incidents:,} incidents"
+        alarms = f", {problem.alarms:,} failures in {incidents}" if problem.alarms > 1 else ""
         if len(problem.subjects) > 1:
             alarms = f", {problem.alarms:,} failures of {len(problem.subjects):,} queries"
         yield "times", times + alarms

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spark_events.report.numbers import Numbers
-from spark_events.report.report_model import Finding, ProblemCard, SubjectReport
+from spark_events.report.report_model import EventReport, Finding, ProblemCard, SubjectReport
 from spark_events.report.runs import RunKey, SubjectRun, latest, overlapping
 from spark_events.report.table import NO_APPLICATION
 from spark_events.report.wording import counted, named, shortened, span, when
@@ -56,6 +56,12 @@ def sentence(problem: ProblemCard) -> str:
     cause = f": {shortened(problem.cause)}" if problem.cause else ""
     place = f" (at {shortened(problem.location)})" if problem.location else ""
     return f"{problem.title}{cause}{place}."
+
+
+def ahead(report: EventReport) -> str:
+    """Say that events are dated in the future."""
+    are = f"{counted(report.ahead_events, 'event')} {'is' if report.ahead_events == 1 else 'are'}"
+    return f"{are} dated in the future, by up to {span(report.ahead_ms)}: a clock is wrong; they end no silence"
 
 
 def _of_reporters(

@@ -11,7 +11,8 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from spark_events.event.text import on_one_line, visible
 from spark_events.report.cards import card
@@ -25,6 +26,13 @@ _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 _LOOP = 3
 _RUNBOOK = "incident.runbook_url"
 _LEVELS = {"FATAL": 0, "ERROR": 1}
+_PLURALS = {"query": "queries"}
+#: What fails within an application or query: noun, with its article, and the attribute with its number.
+_PARTS = {
+    "job": ("job", "A job", "spark.job.id"),
+    "sql": ("SQL execution", "An SQL execution", "spark.sql.execution.id"),
+    "stage": ("stage", "A stage", "spark.stage.id"),
+}
 _ROWS = """
 WITH known AS (SELECT id, any_value(attributes) AS attributes FROM detail GROUP BY id),
 late AS (
@@ -65,10 +73,11 @@ FROM event
 WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
   AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
 """
+# An application that had not ended at a time before the newest event may have ended since.
 _STALE = """
 SELECT source, newest_ts_millis, age_ms,
   coalesce((SELECT count(DISTINCT subject) FROM spark_events_runs AS run WHERE entity = 'application'
-    AND ended_ts_millis IS NULL AND app_id IN (SELECT coalesce(app_id, app) FROM event
+    AND ended_ts_millis IS NULL AND newest_ts_millis <= {at} AND app_id IN (SELECT coalesce(app_id, app) FROM event
       WHERE event.source_number = spark_events_sources.source)), 0) AS running
 FROM spark_events_sources WHERE is_stale ORDER BY source
 """
@@ -83,13 +92,15 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
         place: the source that commands name.
     """
     committed = _commits(table)
-    found = [_problem(row, committed, at, place) for row in table.rows(_ROWS)]
-    groups: dict[tuple[str, ...], list[ProblemCard]] = defaultdict(list)
-    for one in found:
+    groups: dict[tuple[str, ...], list[tuple[str, ProblemCard]]] = defaultdict(list)
+    for row in table.rows(_ROWS):
+        part = _affected_by(row)
+        one = _problem(row, part, committed, at, place)
         cause = (one.cause or "").partition("\n")[0]
-        own = "" if one.entity == "query" else one.subject
-        groups[one.kind, one.application, one.app_id or "", cause, own].append(one)
-    cards = [_joined(some) for some in groups.values()]
+        # Only problems of named parts in the same state can be one list.
+        own = str(row["running_since_ts_millis"] is not None) if part.name else one.id
+        groups[one.kind, part.what, one.application, one.app_id or "", cause, own].append((part.name, one))
+    cards = [_joined(what, some) for (_, what, *_), some in groups.items()]
     return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
 
 
@@ -101,16 +112,56 @@ def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int]]:
     return found | {(app, where): (batch, ts) for _, app, where, batch, ts in rows if queries[app, where] == 1}
 
 
-def stale_sources(table: EventTable, names: Sequence[str]) -> tuple[StaleSource, ...]:
-    """Return the sources whose newest event is older than 15 minutes."""
+def stale_sources(table: EventTable, names: Sequence[str], at: int) -> tuple[StaleSource, ...]:
+    """Return the sources whose newest event is older than 15 minutes; ``at``: the end of the period, at most now."""
     return tuple(
         StaleSource(names[source] if source < len(names) else "the source", newest, age, running)
-        for source, newest, age, running in table.run(_STALE)
+        for source, newest, age, running in table.run(_STALE.format(at=at))
     )
 
 
+class _Affected(NamedTuple):
+    """What has the problem: a query, an application, or a part of one that failed, such as a job.
+
+    Attributes:
+        what: a noun in singular.
+        name: its name within the application; empty for the application itself, and for parts without a name.
+        title: how a sentence names it.
+        is_whole: whether it is the application or query itself, which does not run after its failure.
+    """
+
+    what: str
+    name: str
+    title: str
+    is_whole: bool = False
+
+
+def _affected_by(row: dict[str, Any]) -> _Affected:
+    reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
+    owner = f"of '{named(row['app_name'])}'"
+    failed = _PARTS.get(str(reported.get("spark.entity"))) if row["kind"] == "failure" else None
+    if row["entity"] == "query":
+        if failed is None:
+            return _Affected("query", named(row["name"]), f"Query '{named(row['name'])}' {owner}", True)
+        owner = f"of query '{named(row['name'])}' {owner}"
+    elif failed is None:
+        return _Affected("application", "", f"Application '{named(row['name'])}'", True)
+    what, one_of_many, attribute = failed
+    _, is_watched, work = str(row["incident_key"] or "").rpartition("/job=")
+    if is_watched:
+        work = unquote(work.removesuffix("/failure"))
+        # Without a group, the key has the description or the call site of the job.
+        described = [reported.get("spark.job.description"), reported.get("spark.job.call_site")]
+        what = "job" if work in described and work != reported.get("spark.job.group") else "job group"
+        return _Affected(what, f"{named(work)}", f"{what.capitalize()} '{named(work)}' {owner}")
+    number = reported.get(attribute)
+    if number is None or row["times"] > 1:
+        return _Affected(what, "", f"{one_of_many} {owner}")
+    return _Affected(what, str(number), f"{what[0].upper()}{what[1:]} {number} {owner}")
+
+
 def _problem(
-    row: dict[str, Any], commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
+    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
 ) -> ProblemCard:
     start: dict[str, Any] = json.loads(row["base"] or "{}")
     reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
@@ -120,7 +171,7 @@ def _problem(
     run = about if row["is_of_run"] else {key: reported[key] for key in reported if key == _RUNBOOK} | start
     environment = _text(about, "deployment.environment.name")
     committed = commits.get((row["key"], environment or ""), (None, None))
-    kind, is_query = row["kind"], row["entity"] == "query"
+    kind = row["kind"]
     failed = row["attributes"] is not None and kind not in ("overdue", "breaker")
     cause = about.get("failure.root_cause") or about.get("exception.message") if failed else None
     if kind == "failure":
@@ -129,8 +180,6 @@ def _problem(
         cause = _text(about, "spark.status.reason")
     has_ended = row["application_status"] is not None
     is_severe = kind not in ("overdue", "breaker") or str(row["severity"]) in _LEVELS
-    ran = f" of '{named(row['app_name'])}'" if is_query else ""
-    name = f"{'Query' if is_query else 'Application'} '{named(row['name'])}'{ran}"
     batch = about.get("spark.batch.id") if failed else None
     partition = about.get("failure.data.partition")
     problem = ProblemCard(
@@ -144,7 +193,7 @@ def _problem(
         name=row["name"],
         application=row["app_name"] or "?",
         app_id=row["app_id"],
-        title=_title(name, row, about, at) + _hidden(row, late, at),
+        title=_title(part, row, about, at) + _hidden(row, late, at),
         since=row["since_ts_millis"],
         last=row["last_ts_millis"],
         duration_ms=max(0, at - row["since_ts_millis"]),
@@ -152,6 +201,7 @@ def _problem(
         alarms=row["times"] or 1,
         failed_runs=row["failed_runs"] or 0,
         silent_since=row["silent_since_ts_millis"],
+        running_since=row["running_since_ts_millis"],
         cause=None if cause is None else visible(str(cause)),
         error_type=_text(about, "error.type") if failed else None,
         failure_class=_text(about, "failure.class") if failed else None,
@@ -189,15 +239,23 @@ def _record(about: dict[str, Any]) -> KafkaRecord | None:
     return KafkaRecord(topic, partition, offset)
 
 
-def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
+def _title(part: _Affected, row: dict[str, Any], about: dict[str, Any], at: int) -> str:
     """Return the sentence that says what is wrong, since when and for how long."""
-    kind, since, last = row["kind"], row["since_ts_millis"], row["last_ts_millis"]
+    name = part.title
+    kind, since, last, other = row["kind"], row["since_ts_millis"], row["last_ts_millis"], ""
     lasting = f"since {when(since)} ({span(max(0, at - since))})"
     if kind == "failure":
         again = (
             f", {row['times']:,} times, last {span(max(0, at - last))} ago" if row["times"] > 1 and last > since else ""
         )
-        is_down = row["entity"] == "query" or row["is_long_running"]
+        is_long_running = row["entity"] == "query" or row["is_long_running"]
+        running = row["running_since_ts_millis"]
+        if part.is_whole and running is not None and running >= last:
+            # The failure is over with the first success, so nothing has succeeded yet.
+            awaited = "committed" if is_long_running else "finished"
+            failed = f"failed at {when(since)} ({span(max(0, at - since))} ago){again}"
+            return f"{name} {failed}, runs again since {when(running)}, nothing {awaited} yet"
+        is_down = part.is_whole and is_long_running and running is None
         return f"{name} has {'been down' if is_down else 'failed'} {lasting}{again}"
     if kind == "ended":
         if row["entity"] == "query" or row["is_long_running"]:
@@ -205,9 +263,13 @@ def _title(name: str, row: dict[str, Any], about: dict[str, Any], at: int) -> st
         return f"{name}: its last run has been {row['cause']} {lasting}"
     if kind == "silent":
         what = "commit" if row["entity"] == "query" else "event"
+        if (running := row["running_since_ts_millis"]) is not None and row["silent_since_ts_millis"] is None:
+            # The latest run is not silent, but an older one of the same name.
+            name = f"Run {row['app_id']} of {name[0].lower()}{name[1:]}"
+            other = f"; another run is active since {when(running)}"
         # Events of one moment say nothing about the interval.
         usual = f", usually every {span(row['usual_ms'])}" if row["usual_ms"] else ""
-        return f"{name} is silent: no {what} {lasting}{usual}"
+        return f"{name} is silent: no {what} {lasting}{usual}{other}"
     if kind == "crash-loop":
         ago = f"the last failure was {span(max(0, at - last))} ago" if last else "the failure is older"
         if row["times"] < _LOOP:
@@ -251,24 +313,31 @@ def _down(row: dict[str, Any]) -> str:
     return f", down for {span(row['down_ms'])}" if row["down_ms"] else ""
 
 
-def _joined(some: list[ProblemCard]) -> ProblemCard:
-    """Return one card for several queries with the same problem."""
-    first = min(some, key=lambda one: one.since)
+def _joined(what: str, some: list[tuple[str, ProblemCard]]) -> ProblemCard:
+    """Return one card for several queries, or failed parts of one application, with the same problem."""
+    cards = [one for _, one in some]
+    first = min(cards, key=lambda one: one.since)
     if len(some) == 1:
         return first
-    state = {"failure": "are down", "ended": "are down", "silent": "are silent", "overdue": "are overdue"}
-    title = f"{len(some):,} queries of '{named(first.application)}' {state.get(first.kind, 'fail repeatedly')}"
-    failed = sum(one.failed_runs for one in some)
-    more_failed = f"; {_of_last_hour(failed)}" if failed and first.kind == "silent" else ""
-    names = ", ".join(named(one.name) for one in sorted(some, key=lambda one: one.name)[:3])
+    state = {"silent": "are silent", "overdue": "are overdue"}.get(first.kind, "fail repeatedly")
+    runs_again = first.kind == "failure" and what == "query" and first.running_since is not None
+    if first.kind in ("failure", "ended"):
+        state = "have failed" if what != "query" or runs_again else "are down"
+    title = f"{counted(len(some), what, _PLURALS.get(what))} of '{named(first.application)}' {state}"
+    failed = sum(one.failed_runs for one in cards)
+    hidden = f"; {_of_last_hour(failed)}" if failed and first.kind == "silent" else ""
+    if runs_again and all(one.running_since is not None and one.running_since >= one.last for one in cards):
+        hidden = "; they run again, nothing committed yet"
+    names = ", ".join(sorted(name for name, _ in some)[:3])
     more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
     since = f"since {when(first.since)} ({span(first.duration_ms)})"
     joined = dataclasses.replace(
         first,
-        title=f"{title} {since}: {names}{more}{more_failed}",
-        subjects=tuple(one.subject for one in some),
-        last=max(one.last for one in some),
-        alarms=sum(one.alarms for one in some),
+        title=f"{title} {since}: {names}{more}{hidden}",
+        subjects=tuple(dict.fromkeys(one.subject for one in cards)),
+        incidents=len(cards),
+        last=max(one.last for one in cards),
+        alarms=sum(one.alarms for one in cards),
         failed_runs=failed,
     )
     return dataclasses.replace(joined, text=card(joined))

@@ -67,9 +67,11 @@ class ProblemCard:
         entity: ``application`` or ``query``.
         subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
         title: a sentence that says what is wrong, since when and for how long.
+        incidents: number of problems with the same cause that share the card.
         times: number of incidents with this key in the period, this one included.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
+        running_since: start of the run that is active, although the failure is not over; None without such a run.
         silent_since: when it fell silent, whatever the kind of the problem; None if it is not silent.
         retry_useful: whether a rerun may help; None if unknown.
         recommendation: a setting with its old and its proposed value.
@@ -121,6 +123,8 @@ class ProblemCard:
     links: tuple[Link, ...]
     command: str
     text: str
+    incidents: int = 1
+    running_since: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,7 +132,8 @@ class StaleSource:
     """Source whose newest event is older than 15 minutes.
 
     Attributes:
-        running: number of its applications that have not ended, as far as the events show.
+        running: number of its applications that have not ended, as far as the events show; 0 if the period ends before
+            the newest event.
     """
 
     source: str
@@ -438,7 +443,10 @@ class EventReport:
     Attributes:
         until_is: ``given``, ``now`` or ``newest event``.
         at: time at which a problem is current: now, or the given end of the period.
-        newest_age_ms: time between the newest event and ``at``.
+        newest: time of the newest event of all sources that is not dated in the future.
+        newest_age_ms: time between ``newest`` and now, whatever the period is.
+        ahead_events: number of events that were dated in the future; they count as events of now.
+        ahead_ms: how far the newest of them is ahead.
         problems: what is wrong now, worst first.
         is_wrong: whether anything is wrong now: a problem, a current finding, or a stale source whose applications have
             not ended.
@@ -469,6 +477,8 @@ class EventReport:
     lost: tuple[Lost, ...]
     at: int = 0
     newest_age_ms: int = 0
+    ahead_events: int = 0
+    ahead_ms: int = 0
     problems: tuple[ProblemCard, ...] = ()
     stale: tuple[StaleSource, ...] = ()
     is_wrong: bool = False

@@ -133,7 +133,7 @@ LASTING = (
     *("DeadlineStatusChangeEvent", "ExecutorStatusChangeEvent", "ReporterStatusChangeEvent"),
     *("WatermarkStatusChangeEvent", "HeartbeatEvent"),
 )
-_COMPUTED = tuple(f"spark_events_{name}" for name in ("runs", "failures", "incidents", "silent", "now"))
+_COMPUTED = tuple(f"spark_events_{name}" for name in ("runs", "failures", "incidents", "silent_runs", "silent", "now"))
 _MEMORY, _THREADS = "300MB", 2
 #: Errors of DuckDB about its memory, and about the disk for temporary files.
 _FULL = re.compile(r"(?i)out of memory|no space left|quota|max_temp_directory_size|could not write|failed to offload")
@@ -231,7 +231,7 @@ class EventTable:
         columns = ", ".join(f'"{name}" {kind}' for name, kind, _ in _columns())
         self.run(
             "CREATE TABLE event (id UHUGEINT, ts BIGINT, sequence BIGINT, name VARCHAR, severity UTINYINT,"
-            f" body VARCHAR, {columns}, source_number INTEGER)"
+            f" body VARCHAR, {columns}, source_number INTEGER, is_ahead BOOLEAN)"
         )
         self.run("CREATE TABLE detail (id UHUGEINT, attributes JSON)")
         self._links = 0
@@ -329,7 +329,7 @@ class EventTable:
             "INSERT INTO event SELECT md5_number(event_id), observed_ts_millis AS ts, sequence, name,"
             " list_position(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'], severity),"
             " CASE WHEN name <> 'BatchCommitEvent' AND name <> 'HeartbeatEvent' THEN body END,"
-            f" {expressions}, {source} FROM read_json({quoted(str(link))}, format = 'newline_delimited',"
+            f" {expressions}, {source}, false FROM read_json({quoted(str(link))}, format = 'newline_delimited',"
             f" ignore_errors = true, columns = {{{_FIELDS}, attributes: 'STRUCT({attributes})'}}) WHERE {where}"
         )
         names = ", ".join(f"'{name}'" for name in _DETAILED)
@@ -356,6 +356,15 @@ class EventTable:
     def count(self) -> int:
         """Return the number of events in the table."""
         return int(self.run("SELECT count(*) FROM event")[0][0])
+
+    def newest(self, *, is_ahead: bool = True) -> int | None:
+        """Return the time of the newest event; None without events.
+
+        Args:
+            is_ahead: whether events that were dated in the future count.
+        """
+        time: int | None = self.run(f"SELECT max(ts) FROM event{'' if is_ahead else ' WHERE NOT is_ahead'}")[0][0]
+        return time
 
     def remove_duplicates(self) -> int:
         """Remove events with duplicate ids; return how many were removed.

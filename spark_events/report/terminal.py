@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from spark_events.event.text import on_one_line
-from spark_events.report.findings import names_of, title
+from spark_events.report.findings import ahead, names_of, title
 from spark_events.report.page import MOST_SLOW
 from spark_events.report.report_model import Downtime, EventReport, SubjectReport
 from spark_events.report.wording import counted, percent, shortened, span, when
@@ -68,6 +68,8 @@ def lines(report: EventReport, width: int) -> Iterator[tuple[str, Any]]:
     yield "bold red" if report.is_wrong else "green", report.status
     for stale in report.stale:
         yield "yellow", f"! {stale.source}: no event since {when(stale.newest)} ({span(stale.age_ms)})"
+    if report.ahead_events:
+        yield "yellow", f"! {ahead(report)}"
     for problem in report.problems[:_MOST]:
         yield "", ""
         headline, *details = problem.text.split("\n")

@@ -8,7 +8,7 @@ from spark_events.sql import dialects
 from spark_events.sql.fleet_views import APPLICATIONS_OF_FLEET, FAILURES_OF_FLEET
 from spark_events.sql.incident_views import FAILURES, FAILURES_BY_CAUSE, INCIDENTS, SLA_VIOLATIONS
 from spark_events.sql.run_views import RUNS, UPTIME
-from spark_events.sql.status_views import NOW, SILENT, SOURCES
+from spark_events.sql.status_views import NOW, SILENT, SILENT_RUNS, SOURCES
 
 _TEXTS = {
     "spark_events_runs": RUNS,
@@ -17,6 +17,7 @@ _TEXTS = {
     "spark_events_incidents": INCIDENTS,
     "spark_events_sla_violations": SLA_VIOLATIONS,
     "spark_events_sources": SOURCES,
+    "spark_events_silent_runs": SILENT_RUNS,
     "spark_events_silent": SILENT,
     "spark_events_now": NOW,
     "spark_events_uptime": UPTIME,

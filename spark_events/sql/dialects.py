@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_TABLE = {"source": "0", "by_source": "", "with_sources": "spark_events_runs"}
+#: Tolerance for clocks of other machines that are ahead, in milliseconds.
+AHEAD_MS = 300_000
+_TABLE = {
+    "source": "0",
+    "by_source": "",
+    "with_sources": "spark_events_runs",
+    "not_ahead": f"observed_ts_millis <= {{now}} + {AHEAD_MS}",
+}
 _POSTGRESQL = {
     **_TABLE,
     "now": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
@@ -25,7 +32,12 @@ _SQLITE = {
     "first_line": "substr({failure.root_cause}, 1,"
     " coalesce(nullif(instr({failure.root_cause}, char(10)), 0), 301) - 1)",
 }
-_DUCKDB = {"source": "source", "by_source": "GROUP BY source", "with_sources": "spark_events"}
+_DUCKDB = {
+    "source": "source",
+    "by_source": "GROUP BY source",
+    "with_sources": "spark_events",
+    "not_ahead": f"(is_ahead IS NOT TRUE AND observed_ts_millis <= {{now}} + {AHEAD_MS})",
+}
 _ATTRIBUTES = {
     "postgresql": lambda key: f"attributes ->> '{key}'",
     "sqlite": lambda key: f"json_extract(attributes, '$.\"{key}\"')",

@@ -159,15 +159,17 @@ def test_a_failure_tells_of_the_silence_after_it() -> None:
     for number in range(20):
         app.event("Other", NOW - 118 * MINUTE + number * SECOND)
     report = report_of(story.events, now=NOW, draw=True)
-    silent = NOW - 118 * MINUTE + 19 * SECOND
+    restarted, silent = NOW - 119 * MINUTE, NOW - 118 * MINUTE + 19 * SECOND
     assert [(one.kind, one.entity, one.silent_since) for one in report.problems] == [
         ("failure", "query", None),
         ("silent", "application", silent),
     ]
     assert {one.outcome for one in report.subjects} == {"SILENT"}
     assert report.drawing is not None
-    for lane in report.drawing.lanes.values():
-        assert [segment[:3] for segment in lane if segment[2] == "no data"] == [(silent, NOW, "no data")]
+    # The query has not committed since its restart, and its application reported something for a minute.
+    for key, since in (("q:shop/clicks", restarted), ("a:shop", silent)):
+        unknown = [segment[:3] for segment in report.drawing.lanes[key] if segment[2] == "no data"]
+        assert unknown == [(since, NOW, "no data")]
 
 
 def test_a_silent_application_does_not_hide_the_crash_loop_of_its_query() -> None:

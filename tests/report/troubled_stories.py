@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from report.stories import HOUR, MINUTE, SECOND, START, Story
+from typing import Any
+
+from report.stories import HOUR, MINUTE, SECOND, START, ApplicationStory, QueryStory, Story
 from spark_events import Severity
 
 NOW = START + 96 * HOUR
@@ -129,6 +131,140 @@ def clock_that_goes_back() -> Story:
     return story
 
 
+def committing(minutes: int = 180) -> tuple[Story, ApplicationStory, QueryStory]:
+    """An application whose only query has committed each minute until now, with heartbeats."""
+    story = Story()
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", NOW - minutes * MINUTE)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - minutes * MINUTE + SECOND)
+    for minute in range(minutes - 1, -1, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+        app.event("HeartbeatEvent", NOW - minute * MINUTE, Severity.DEBUG)
+    return story, app, query
+
+
+def failed_parts(*works: str, entity: str = "job") -> Story:
+    """Parts of an application fail with one cause, while its query commits."""
+    story, app, _ = committing()
+    for number, work in enumerate(works):
+        about: dict[str, Any] = {"incident.role": "alarm", "incident.key": f"shop/job={work}/failure"}
+        if entity == "job":
+            about["spark.job.group"] = work
+        else:
+            about |= {"incident.key": f"shop/{number}/failure", "spark.sql.execution.id": work}
+        app.failure(NOW - 10 * MINUTE + number, entity, **about)
+    return story
+
+
+def two_job_groups_fail() -> Story:
+    """Two job groups fail with one cause, while the only query of their application commits."""
+    return failed_parts("load", "export")
+
+
+def one_job_group_fails() -> Story:
+    """A job group fails, while the only query of its application commits."""
+    return failed_parts("load")
+
+
+def runs_again(*names: str) -> Story:
+    """Queries that failed 70 minutes ago, run again for 65 minutes, and have not committed yet; heartbeats arrive."""
+    story = Story()
+    for run, began, ended in ((1, 180, 70), (2, 65, 0)):
+        app = story.application("shop", f"app-{run}")
+        app.status("RUNNING", NOW - began * MINUTE)
+        for name in names:
+            query = app.query(name, f"{name}-{run}", f"id-{name}")
+            query.status("RUNNING", NOW - began * MINUTE)
+            if ended:
+                query.commit(NOW - 90 * MINUTE, 900)
+                key = {"incident.role": "alarm", "incident.key": f"shop/query={name}/failure"}
+                query.failure(NOW - ended * MINUTE, "query", **key)
+                query.status("FAILED", NOW - ended * MINUTE)
+        if ended:
+            app.status("FAILED", NOW - ended * MINUTE)
+        heartbeats(app, began - 1, ended)
+    return story
+
+
+def failed_query_runs_again() -> Story:
+    """A query that failed, and runs again without a commit."""
+    return runs_again("book")
+
+
+def heartbeats(app: ApplicationStory, since: int, until: int = 0) -> None:
+    """Add a heartbeat each minute; both limits are minutes before now."""
+    for minute in range(since, until, -1):
+        app.event("HeartbeatEvent", NOW - minute * MINUTE, Severity.DEBUG)
+
+
+def silent_since_a_restart(commits: int = 0) -> Story:
+    """A query that committed each minute for six hours, restarted, and has hung since; its application is alive."""
+    story = Story()
+    app = story.application("restarted", "app-1")
+    app.status("RUNNING", NOW - 8 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - 8 * HOUR)
+    for minute in range(480, 122, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+    query.status("FINISHED", NOW - 121 * MINUTE)
+    again = app.query("book", "run-2")
+    again.status("RUNNING", NOW - 2 * HOUR)
+    for number in range(commits):
+        again.commit(NOW - 119 * MINUTE + number * SECOND, 900)
+    heartbeats(app, 480)
+    return story
+
+
+def application_silent_since_a_restart() -> Story:
+    """An application with heartbeats that restarted, and has reported nothing since its start."""
+    story = Story()
+    app = story.application("restarted", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    heartbeats(app, 180, 60)
+    app.status("FINISHED", NOW - HOUR)
+    story.application("restarted", "app-2").status("RUNNING", NOW - 30 * MINUTE)
+    heartbeats(story.application("other", "app-3"), 10)
+    return story
+
+
+def silent_after_two_commits() -> Story:
+    """A query that committed twice, a minute apart, three hours ago; its application is alive."""
+    story = Story()
+    app = story.application("young", "app-1")
+    app.status("RUNNING", NOW - 3 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - 3 * HOUR)
+    for minute in (175, 174):
+        query.commit(NOW - minute * MINUTE, 900)
+    heartbeats(app, 180)
+    return story
+
+
+def older_run_hangs() -> Story:
+    """Two runs of one name: the older one fell silent after the newer one had started, and has not ended."""
+    story = Story()
+    for number, until in ((1, 120), (2, 0)):
+        app = story.application("twice", f"app-{number}")
+        app.status("RUNNING", NOW - (300 - number) * MINUTE)
+        heartbeats(app, 290, until)
+    return story
+
+
+def commit_in_the_future() -> Story:
+    """A query that fell silent half an hour ago, and has one commit with a time in five hours; heartbeats arrive."""
+    story = Story()
+    app = story.application("ahead", "app-1")
+    app.status("RUNNING", NOW - HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", NOW - HOUR)
+    for minute in range(59, 30, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+    query.commit(NOW + 5 * HOUR, 900)
+    heartbeats(app, 60)
+    return story
+
+
 STORIES = (
     new_checkpoint_every_hour,
     healthy_staging_beside_silent_production,
@@ -137,4 +273,12 @@ STORIES = (
     unknown_end_after_a_failed_job,
     three_days_without_an_event,
     clock_that_goes_back,
+    two_job_groups_fail,
+    one_job_group_fails,
+    failed_query_runs_again,
+    silent_since_a_restart,
+    application_silent_since_a_restart,
+    silent_after_two_commits,
+    older_run_hangs,
+    commit_in_the_future,
 )

@@ -114,6 +114,8 @@
     $("status").className = data.is_wrong ? "wrong" : "good";
     $("stale").replaceChildren(...data.stale.map((one) => line({ level: one.running ? "error" : "note",
       text: `${one.source}: no event since ${utcWhen(one.newest)} (${span(one.age_ms)} ago); what happened since then is unknown.` })));
+    if (data.ahead_events) $("stale").append(line({ level: "warning",
+      text: `${count(data.ahead_events)} ${data.ahead_events === 1 ? "event is" : "events are"} dated in the future, by up to ${span(data.ahead_ms)}: a clock is wrong; they end no silence.` }));
     const cards = data.problems.filter((one) => matches(one.title, one.cause || "", one.application, one.name));
     $("problems").replaceChildren(...cards.slice(0, narrow() ? 20 : MORE).map(problemCard));
     if (cards.length > (narrow() ? 20 : MORE)) $("problems").append(el("li", { class: "hint" }, `${count(cards.length - (narrow() ? 20 : MORE))} more: spark-events report --json`));

@@ -153,7 +153,7 @@ _LOCK = 0x737061726B657674
 
 #: Version of the tables and views. Views are recreated in an upgrade; a table that changes needs a step in
 #: :func:`prepare`.
-VERSION = 8
+VERSION = 9
 #: Oldest version with the same tables.
 _OLDEST = 2
 

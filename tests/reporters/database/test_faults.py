@@ -23,6 +23,7 @@ from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError
 from spark_events.config import Settings
 from spark_events.dispatch.pipeline import build
+from spark_events.reporters.database import event_tables
 from spark_events.reporters.database.database_config import DatabaseConfig
 from spark_events.sql import definitions
 
@@ -359,11 +360,13 @@ def test_a_newer_schema_is_rejected(database: Database, caplog: pytest.LogCaptur
     """A driver of an older version rejects its events, because it does not know the tables."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
-    database.query("UPDATE spark_events_schema SET version = 8")
+    newer = event_tables.VERSION + 1
+    database.query(f"UPDATE spark_events_schema SET version = {newer}")
     with Running("database", database.settings) as running:
         running.deliver([event(1)])
         assert running.counters.dropped == {"rejected": 1}
-    assert "version 8, this release supports version 7: upgrade spark-events" in caplog.text
+    supported = event_tables.VERSION
+    assert f"version {newer}, this release supports version {supported}: upgrade spark-events" in caplog.text
     assert len(database.query(BODIES)) == 1
 
 
