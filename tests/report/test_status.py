@@ -311,9 +311,9 @@ def test_the_status_of_an_earlier_time_is_not_called_now() -> None:
     story = Story()
     fell_silent(story)
     healthy = report_of(story.events, now=NOW, until=NOW - 7 * HOUR).status
-    assert healthy == "OK: nothing was wrong at 2026-11-19 04:06:40 UTC; newest event 0 ms before, of 1 application."
+    assert healthy == "OK: nothing was wrong at 2026-11-19 04:06:40 UTC; newest event 7 h ago, of 1 application."
     silent = report_of(story.events, now=NOW, until=NOW - HOUR).status
-    assert silent == "1 problem at 2026-11-19 10:06:40 UTC; newest event 0 ms before, of 1 application."
+    assert silent == "1 problem at 2026-11-19 10:06:40 UTC; newest event 7 h ago, of 1 application."
     assert " now; " in report_of(story.events, now=NOW, until=NOW + HOUR).status
 
 
