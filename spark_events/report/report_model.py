@@ -278,6 +278,7 @@ class SubjectReport:
         outcome: status of the last run; SILENT if it has not ended, but is silent, or its source is stale.
         doubtful_runs: number of runs that ended after a failure, with an unknown exit code.
         failures: index in the report's ``failures`` and number of failures, for each cause.
+        incidents: number of incidents: the failures of a stage, its job, its query and its application are one.
         downtime_count: number of downtimes; like ``run_count``, ``overdue_count`` and ``idle_count``, exact even if the
             page omits entries of the list.
         executors_lost: cause and number of lost executors.
@@ -306,6 +307,7 @@ class SubjectReport:
     overdue: tuple[Overdue, ...]
     enrichment: tuple[EnrichmentNumbers, ...]
     failures: tuple[tuple[int, int], ...]
+    incidents: int
     executors_lost: tuple[tuple[str, int], ...]
     dropped: int
     downtime_count: int

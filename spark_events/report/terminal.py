@@ -148,7 +148,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
         cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
         commits = one.commits
         if kind == "Application":
-            cells.append(f"{sum(count for _, count in one.failures):,}")
+            cells.append(f"{one.incidents:,}")
             cells += [
                 "–" if (value := getattr(one, name)) is None else f"{value:,.2f}" for name in ("core_hours", *costs)
             ]

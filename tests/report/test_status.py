@@ -38,6 +38,31 @@ def crashed_39_times(story: Story) -> None:
     query.commit(NOW - MINUTE, 100)
 
 
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_table_counts_a_failure_of_several_events_once(with_ids: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each crash has the event of a job, of a query and of the application; events of earlier releases have no ids."""
+    story = Story()
+    for run in range(39):
+        at = NOW - 2 * HOUR + run * 3 * MINUTE
+        app, query = stream(story, run, at)
+        for role, entity, part in (
+            ("member", "job", app),
+            ("alarm", "query", query),
+            ("consequence", "application", app),
+        ):
+            ids = {"incident.id": f"{run:032x}", "incident.role": role, "incident.key": "shop/query=clicks/failure"}
+            part.failure(at + MINUTE, entity, **(ids if with_ids else {}))
+        app.status("FAILED", at + MINUTE)
+    report = report_of(story.events, now=NOW)
+    (application,), (query_report,) = report.applications, report.queries
+    assert (application.failed_runs, application.incidents, query_report.incidents) == (39, 39, 39)
+    assert (report.failures[0].incidents, report.failures[0].count) == (39, 117)
+    print_report(report, 120)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("shop "))
+    assert row.split().count("39") >= 3  # runs, failed runs, failures
+    assert "117" not in row
+
+
 def failed_every_minute(story: Story) -> None:
     app = story.application("server", "app-1")
     app.status("RUNNING", NOW - HOUR)
