@@ -62,12 +62,13 @@ class ProblemCard:
 
     Attributes:
         id: identifies the card in the page's address, the same in every report.
+        incident_keys: keys of all incidents that the card is about, also of those that it hides.
         kind: ``failure``, ``ended``, ``silent``, ``crash-loop``, ``overdue`` or ``breaker``.
         level: ``error`` or ``warning``.
         entity: ``application`` or ``query``.
         subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
         title: a sentence that says what is wrong, since when and for how long.
-        times: number of incidents with this key in the period, this one included.
+        times: number of incidents with this key in the period, this one included; without a key, of failed runs.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
         silent_since: when it fell silent, whatever the kind of the problem; None if it is not silent.
@@ -84,6 +85,7 @@ class ProblemCard:
 
     id: str
     incident_key: str | None
+    incident_keys: tuple[str, ...]
     kind: str
     level: str
     entity: str

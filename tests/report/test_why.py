@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,66 @@ def test_an_event_of_a_query_without_a_run_is_read(capsys: pytest.CaptureFixture
     app.event("BatchCommitEvent", START + 1, **named)
     assert main(["report", str(stored(story.events))]) == 0
     assert "shop" in capsys.readouterr().out
+
+
+def silent_and_overdue(story: Story, now: int) -> str:
+    """The batch that hangs is the reason for the silence; its alert has the key of the overdue work."""
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", now - 2 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", now - 2 * HOUR)
+    for minute in range(60):
+        query.commit(now - 2 * HOUR + minute * MINUTE, 900)
+    key = "shop/query=book/overdue"
+    late: dict[str, Any] = {
+        "spark.deadline.subject": "batch",
+        "spark.deadline.rule": "batch",
+        "spark.status.new": "OVERDUE",
+        "incident.key": key,
+        "incident.role": "alarm",
+    }
+    query.event("DeadlineStatusChangeEvent", now - 50 * MINUTE, **late)
+    app.event("HeartbeatEvent", now - MINUTE)
+    return key
+
+
+def failed_alike(story: Story, now: int) -> str:
+    """Queries with one cause share a card."""
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", now - HOUR)
+    for name in ("book", "clicks", "refunds"):
+        query = app.query(name, f"run-{name}")
+        query.status("RUNNING", now - HOUR)
+        about = {"incident.role": "alarm", "incident.key": f"shop/query={name}/failure"}
+        query.failure(now - MINUTE, "query", **about)
+        query.status("FAILED", now - MINUTE)
+    return "shop/query=refunds/failure"
+
+
+def crash_loop(story: Story, now: int) -> str:
+    """Each failure has recovered, but its alert is in somebody's inbox."""
+    for run in range(5):
+        at = now - HOUR + run * 10 * MINUTE
+        app = story.application("shop", f"app-{run}")
+        app.status("RUNNING", at)
+        query = app.query("book", f"run-{run}")
+        query.status("RUNNING", at)
+        query.commit(at + MINUTE, 900)
+        if run < 4:
+            about = {"incident.role": "alarm", "incident.key": "shop/query=book/failure"}
+            query.failure(at + 5 * MINUTE, "query", **about)
+            query.status("FAILED", at + 5 * MINUTE)
+            app.status("FAILED", at + 5 * MINUTE)
+    query.commit(now - MINUTE, 900)
+    return "shop/query=book/failure"
+
+
+@pytest.mark.parametrize("tell", [silent_and_overdue, failed_alike, crash_loop])
+def test_the_key_of_an_alert_finds_the_problem_that_hides_it(
+    tell: Callable[[Story, int], str], capsys: pytest.CaptureFixture[str], stored: Store
+) -> None:
+    story = Story()
+    key = tell(story, time.time_ns() // 1_000_000)
+    code, output, errors = called(capsys, str(stored(story.events)), "--incident", key)
+    assert (code, errors) == (0, "")
+    assert "shop" in output.splitlines()[0]
