@@ -14,7 +14,10 @@ from report.stories import HOUR, MINUTE, START, Story, add_summary
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.send_test import SAMPLES
+from spark_events.event import encode_lines
 from spark_events.report.wording import when
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
+from spark_events.reporters.database.database_reporter import DatabaseReporter
 
 INCIDENT = "1116486a90c24a7bb01fc6a0d3d5e5aa"
 Store = Callable[[Sequence[Event]], Path]
@@ -371,3 +374,55 @@ def test_the_key_of_an_alert_finds_the_problem_that_hides_it(
     code, output, errors = called(capsys, str(stored(story.events)), "--incident", key)
     assert (code, errors) == (0, "")
     assert "shop" in output.splitlines()[0]
+
+
+def in_a_folder(events: Sequence[Event], place: Path) -> str:
+    (place / "logs").mkdir()
+    for name, some in (("events.jsonl", events[3:]), ("events.jsonl.20260131T100000.000000Z", events[:3])):
+        (place / "logs" / name).write_bytes(encode_lines(some))
+    return str(place / "logs")
+
+
+def in_a_database(events: Sequence[Event], place: Path) -> str:
+    url = f"sqlite:///{place}/events.db"
+    reporter = DatabaseReporter(DatabaseConfig(database_url.parse(url)))
+    reporter.open()
+    reporter.report(list(events))
+    reporter.close()
+    return url
+
+
+@pytest.mark.parametrize("store", [in_a_folder, in_a_database])
+def test_every_source_has_the_same_card(
+    store: Callable[[Sequence[Event], Path], str],
+    capsys: pytest.CaptureFixture[str],
+    stored: Store,
+    tmp_path: Path,
+) -> None:
+    events = nightly().events
+    answers = []
+    for source in (str(stored(events)), store(events, tmp_path)):
+        code, output, errors = called(capsys, source, "--json")
+        assert (code, errors) == (0, "")
+        answer = json.loads(output)
+        problem = answer["problem"]
+        assert problem.pop("command").startswith(f"spark-events why {source} nightly")
+        assert source in problem.pop("text")
+        # The time passes between the two commands.
+        for name in ("duration_ms", "title"):
+            problem.pop(name)
+        answers.append((problem, answer["changed"]))
+    assert answers[0] == answers[1]
+
+
+def test_an_event_log_has_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    """The log of a real application whose Python function raised; the program's exit code is not in the log."""
+    path = Path(__file__).parents[1] / "unit" / "records" / "fixtures" / "batch_udf-4.3.jsonl"
+    code, output, errors = called(capsys, str(path))
+    assert (code, errors) == (0, "")
+    text = " ".join(output.split())
+    assert text.startswith("Application 'mat-batch_udf' has failed since 2026-11-21 12:08:12 (")
+    assert "ended after its last job failed: ValueError: bad batch udf value 0 (mat.py:72)" in text
+    assert "line: /home/ada/jobs/mat.py:72 in bad" in text
+    assert "application 'mat-batch_udf' local-1795262884130 has ended; driver on 127.0.0.1" in text
+    assert f"next: spark-events report {path} --app mat-batch_udf" in text
