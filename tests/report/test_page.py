@@ -466,9 +466,8 @@ def test_a_card_is_copied_as_text(opened: Open) -> None:
     app.status("RUNNING", START + HOUR)
     query.status("RUNNING", START + HOUR)
     query.commit(START + 2 * HOUR, 900)
-    query.failure(
-        START + 3 * HOUR, "query", **{"spark.streaming.query.committed_offsets": offsets, "spark.batch.id": 1}
-    )
+    about: dict[str, Any] = {"spark.streaming.query.committed_offsets": offsets, "spark.batch.id": 1}
+    query.failure(START + 3 * HOUR, "query", **about)
     query.status("FAILED", START + 3 * HOUR)
     report = report_of(story.events, now=START + 30 * HOUR, draw=True)
     (problem,) = (one for one in report.problems if one.name == "book")
