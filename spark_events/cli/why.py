@@ -35,6 +35,7 @@ _IDS = """
 SELECT incident_id, incident_key, max(ts) FROM event WHERE starts_with(incident_id, ?) AND incident_key IS NOT NULL
 GROUP BY ALL
 """
+_OPEN = "SELECT incident_key, min(opened_ts_millis) FROM spark_events_incidents WHERE is_open GROUP BY 1"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -144,21 +145,18 @@ def _chosen(
             raise SparkEventsError(f"no application '{application}'; the source has: {_listed(known)}")
         found = [one for one in found if one.application in names]
     if incident is not None:
-        keys = [one.incident_key or one.id for one in found]
-        newest = _newest_of_id(table, incident)
-        found = [
-            one
-            for one in found
-            # A closed incident may have had the same key.
-            if incident in (one.id, one.incident_key) or newest.get(one.incident_key or "", -1) >= one.since
-        ]
+        keys = {key: one.id for one in found for key in one.incident_keys or (one.id,)}
+        of_id = _open_of_id(table, incident)
+        named = [one for one in found if incident in (one.id, one.incident_key)]
+        hiding = [one for one in found if incident in one.incident_keys or not of_id.isdisjoint(one.incident_keys)]
+        found = named or hiding
         if not found:
             raise SparkEventsError(f"no open incident '{incident}'; open: {_listed(keys)}")
     return max(found, key=lambda one: one.last, default=None)
 
 
-def _newest_of_id(table: EventTable, start: str) -> dict[str, int]:
-    """Return the keys of the incident whose id begins so, each with the time of its newest event.
+def _open_of_id(table: EventTable, start: str) -> set[str]:
+    """Return the keys of the open incident whose id begins so. A closed incident may have had the same key.
 
     Raises:
         SparkEventsError: the ids of several incidents begin so.
@@ -167,7 +165,9 @@ def _newest_of_id(table: EventTable, start: str) -> dict[str, int]:
     ids = {row[0]: None for row in rows}
     if len(ids) > 1 and start not in ids:
         raise SparkEventsError(f"several incidents have an id that begins with '{start}': {_listed(ids)}")
-    return {key: time for found, key, time in rows if found == start or len(ids) == 1}
+    opened = dict(table.run(_OPEN))
+    chosen = {key: time for found, key, time in rows if found == start or len(ids) == 1}
+    return {key for key, time in chosen.items() if key in opened and time >= opened[key]}
 
 
 def _listed(names: object) -> str:

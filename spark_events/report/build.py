@@ -313,6 +313,7 @@ def _subject(
         overdue=overdue,
         enrichment=numbers.enrichment.get(key, ()),
         failures=numbers.failures.get(key, ()),
+        incidents=numbers.incidents.get(key, 0),
         executors_lost=numbers.executors_lost.get(key, ()),
         dropped=dropped,
         downtime_count=len(downs),

@@ -36,17 +36,26 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
         yield "line", shortened(problem.location) + source
     if data := "; ".join(_data(problem)):
         yield "data", data
-    if problem.kind == "failure":
-        times = "first time in this period" if problem.times == 1 else f"{ordinal(problem.times)} time in this period"
-        incidents = "this incident" if problem.incidents == 1 else f"{problem.incidents:,} incidents"
-        alarms = f", {problem.alarms:,} failures in {incidents}" if problem.alarms > 1 else ""
-        if len(problem.subjects) > 1:
-            alarms = f", {problem.alarms:,} failures of {len(problem.subjects):,} queries"
-        yield "times", times + alarms
+    if times := _times(problem):
+        yield "times", times
     yield "where", "; ".join(_place(problem))
     if problem.links:
         yield "links", "  ".join(f"{link.name} {on_one_line(link.url)}" for link in problem.links)
     yield "next", on_one_line(problem.command)
+
+
+def _times(problem: ProblemCard) -> str:
+    """Return how often this occurred in the period; empty for a silence, because only the present one is known."""
+    if problem.kind == "silent":
+        return ""
+    what = "failed run" if problem.kind in ("ended", "crash-loop") else "time"
+    times = f"{'first' if problem.times == 1 else ordinal(problem.times)} {what} in this period"
+    if problem.kind == "failure" and len(problem.subjects) > 1:
+        return f"{times}, {problem.alarms:,} failures of {len(problem.subjects):,} queries"
+    if problem.kind == "failure" and problem.alarms > 1:
+        incidents = "this incident" if problem.incidents == 1 else f"{problem.incidents:,} incidents"
+        return f"{times}, {problem.alarms:,} failures in {incidents}"
+    return times
 
 
 def _data(problem: ProblemCard) -> Iterator[str]:

@@ -61,6 +61,9 @@ SELECT coalesce({QUERY}, 'a:' || app) AS subject, coalesce("function", '?') AS f
 FROM period WHERE name = 'EnrichmentEvent' GROUP BY 1, 2 ORDER BY 1, 2
 """
 # Events of earlier releases have no incident.id: each alarm is an incident, and the failures that belong to it are not.
+_INCIDENTS = "coalesce(nullif(count(DISTINCT coalesce(nullif(incident_id, ''), alarm)), 0), count(*))"
+_ALARMS = """LEFT JOIN (SELECT DISTINCT event_id AS known, CAST(event_id AS VARCHAR) AS alarm FROM spark_events_failures
+  WHERE incident_role = 'alarm') ON known = id"""
 _GROUPS = f"""
 SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?') AS error_type,
   coalesce(arg_max(cause, (ts, sequence)), '?') AS cause, arg_max(label, (ts, sequence)) AS label,
@@ -73,10 +76,8 @@ SELECT key, coalesce(arg_max(coalesce(error_type, status), (ts, sequence)), '?')
   coalesce(arg_max(failure_class, (ts, sequence)) FILTER (failure_class <> 'UNKNOWN'), max(failure_class))
     AS failure_class,
   arg_max(retry_useful = 'true', (ts, sequence)) AS retry_useful,
-  coalesce(nullif(count(DISTINCT coalesce(nullif(incident_id, ''), alarm)), 0), count(*)) AS incidents
-FROM (SELECT *, {GROUP} AS key, {CAUSE} AS cause FROM period WHERE {FAILURE})
-LEFT JOIN (SELECT DISTINCT event_id AS known, CAST(event_id AS VARCHAR) AS alarm FROM spark_events_failures
-  WHERE incident_role = 'alarm') ON known = id
+  {_INCIDENTS} AS incidents
+FROM (SELECT *, {GROUP} AS key, {CAUSE} AS cause FROM period WHERE {FAILURE}) {_ALARMS}
 GROUP BY key ORDER BY count(*) DESC, min(ts) LIMIT {_MOST_GROUPS}
 """
 _BY_SUBJECT = f"""
@@ -85,6 +86,12 @@ SELECT 'a:' || app AS subject, key, count(*) FROM failure WHERE app <> '{NO_APPL
 UNION ALL
 SELECT {QUERY}, key, count(*) FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1, 2
 ORDER BY 1, 3 DESC, 2
+"""
+_INCIDENTS_BY_SUBJECT = f"""
+WITH failure AS (SELECT * FROM (SELECT * FROM period WHERE {FAILURE}) {_ALARMS})
+SELECT 'a:' || app AS subject, {_INCIDENTS} FROM failure WHERE app <> '{NO_APPLICATION}' GROUP BY 1
+UNION ALL
+SELECT {QUERY}, {_INCIDENTS} FROM failure WHERE coalesce(query_id, query_name) IS NOT NULL GROUP BY 1
 """
 _EXECUTORS_LOST = """
 SELECT 'a:' || app, coalesce(loss, 'UNKNOWN'), count(*) FROM period
@@ -147,6 +154,7 @@ class Numbers:
     enrichment: dict[str, tuple[EnrichmentNumbers, ...]]
     groups: tuple[FailureGroup, ...]
     failures: dict[str, tuple[tuple[int, int], ...]]
+    incidents: dict[str, int]
     executors_lost: dict[str, tuple[tuple[str, int], ...]]
     lost: tuple[Lost, ...]
     reporters: tuple[ReporterTrouble, ...]
@@ -174,6 +182,7 @@ def numbers_of(table: EventTable, sla_ms: int | None, uptimes: dict[str, int]) -
         enrichment=table.by_subject(EnrichmentNumbers, _ENRICHMENT),
         groups=groups,
         failures=failures,
+        incidents=dict(table.run(_INCIDENTS_BY_SUBJECT)),
         executors_lost={subject: tuple(some) for subject, some in lost_executors.items()},
         lost=tuple(table.records(Lost, _LOST)),
         reporters=tuple(table.records(ReporterTrouble, _REPORTERS)),

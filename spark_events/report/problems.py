@@ -44,6 +44,16 @@ late AS (
   WHERE name = 'JobStatusChangeEvent' AND entity = 'application' GROUP BY app_id
 ), history AS (
   SELECT incident_key, count(*) AS opened FROM spark_events_incidents GROUP BY incident_key
+), failed AS (
+  SELECT entity, subject, environment, count(*) AS runs FROM spark_events_runs
+  WHERE status IN ('FAILED', 'LOST', 'UNKNOWN') GROUP BY ALL
+), inside AS (
+  SELECT app_name, environment, list_sort(list(DISTINCT incident_key) FILTER (is_open OR kind = 'failure')) AS keys
+  FROM spark_events_incidents GROUP BY ALL
+), named AS (
+  SELECT entity, subject, environment, list_sort(list(DISTINCT incident_key) FILTER (is_open)) AS open_keys,
+    list_sort(list(DISTINCT incident_key) FILTER (is_open OR kind = 'failure')) AS keys
+  FROM spark_events_incidents GROUP BY ALL
 ), ended AS (
   SELECT app_id, any_value(status) FILTER (ended_ts_millis IS NOT NULL) AS status,
     bool_or(is_long_running) AS is_long_running
@@ -52,7 +62,12 @@ late AS (
 SELECT now.*, CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subject AS key,
   CAST(alarm.attributes AS VARCHAR) AS attributes, about.app_id IS NOT DISTINCT FROM now.app_id AS is_of_run,
   CAST(overdue.attributes AS VARCHAR) AS late, late.since AS late_since,
-  CAST(start.attributes AS VARCHAR) AS base, history.opened, ended.status AS application_status, ended.is_long_running,
+  CAST(start.attributes AS VARCHAR) AS base,
+  CASE WHEN now.incident_key IS NULL THEN failed.runs ELSE history.opened END AS opened,
+  -- Each failure of a crash loop may have recovered, and its queries have no card, but their alerts name the same work.
+  coalesce(CASE WHEN now.kind NOT IN ('ended', 'silent', 'crash-loop') THEN named.open_keys
+    WHEN now.entity = 'application' THEN inside.keys ELSE named.keys END, []) AS incident_keys,
+  ended.status AS application_status, ended.is_long_running,
   coalesce(about.severity, 0) AS number, about.body
 FROM spark_events_now AS now
 LEFT JOIN known AS alarm ON alarm.id = now.event_id
@@ -63,6 +78,10 @@ LEFT JOIN known AS overdue ON overdue.id = late.event_id
 LEFT JOIN started ON started.app_id = now.app_id
 LEFT JOIN known AS start ON start.id = started.id
 LEFT JOIN history ON history.incident_key = now.incident_key
+LEFT JOIN failed ON now.kind IN ('ended', 'crash-loop') AND failed.entity = now.entity
+  AND failed.subject = now.subject AND failed.environment = now.environment
+LEFT JOIN inside ON inside.app_name = now.app_name AND inside.environment = now.environment
+LEFT JOIN named ON named.entity = now.entity AND named.subject = now.subject AND named.environment = now.environment
 LEFT JOIN ended ON ended.app_id = now.app_id
 """
 # A query of the same name in another environment is other work.
@@ -185,6 +204,7 @@ def _problem(
     problem = ProblemCard(
         id=_slug(row["incident_key"] or f"{row['subject']}/{kind}"),
         incident_key=row["incident_key"],
+        incident_keys=tuple(row["incident_keys"]),
         kind=kind,
         level="error" if is_severe else "warning",
         entity=row["entity"],
@@ -335,6 +355,8 @@ def _joined(what: str, some: list[tuple[str, ProblemCard]]) -> ProblemCard:
         first,
         title=f"{title} {since}: {names}{more}{hidden}",
         subjects=tuple(dict.fromkeys(one.subject for one in cards)),
+        incident_keys=tuple(sorted({key for one in cards for key in one.incident_keys})),
+        times=max(one.times for one in cards),
         incidents=len(cards),
         last=max(one.last for one in cards),
         alarms=sum(one.alarms for one in cards),

@@ -62,13 +62,14 @@ class ProblemCard:
 
     Attributes:
         id: identifies the card in the page's address, the same in every report.
+        incident_keys: keys of all incidents that the card is about, also of those that it hides.
         kind: ``failure``, ``ended``, ``silent``, ``crash-loop``, ``overdue`` or ``breaker``.
         level: ``error`` or ``warning``.
         entity: ``application`` or ``query``.
         subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
         title: a sentence that says what is wrong, since when and for how long.
         incidents: number of problems with the same cause that share the card.
-        times: number of incidents with this key in the period, this one included.
+        times: number of incidents with this key in the period, this one included; without a key, of failed runs.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
         running_since: start of the run that is active, although the failure is not over; None without such a run.
@@ -86,6 +87,7 @@ class ProblemCard:
 
     id: str
     incident_key: str | None
+    incident_keys: tuple[str, ...]
     kind: str
     level: str
     entity: str
@@ -283,6 +285,7 @@ class SubjectReport:
         outcome: status of the last run; SILENT if it has not ended, but is silent, or its source is stale.
         doubtful_runs: number of runs that ended after a failure, with an unknown exit code.
         failures: index in the report's ``failures`` and number of failures, for each cause.
+        incidents: number of incidents: the failures of a stage, its job, its query and its application are one.
         downtime_count: number of downtimes; like ``run_count``, ``overdue_count`` and ``idle_count``, exact even if the
             page omits entries of the list.
         executors_lost: cause and number of lost executors.
@@ -311,6 +314,7 @@ class SubjectReport:
     overdue: tuple[Overdue, ...]
     enrichment: tuple[EnrichmentNumbers, ...]
     failures: tuple[tuple[int, int], ...]
+    incidents: int
     executors_lost: tuple[tuple[str, int], ...]
     dropped: int
     downtime_count: int

@@ -36,6 +36,14 @@ _MOST = 20
 _MOST_SUBJECTS = 200
 #: Maximum number of queries in a table that have one card.
 _MOST_ALIKE = 5
+#: Beginnings of the lines of a card that are copied.
+_COPIED = ("  links:", "  next:")
+
+
+class _Whole(str):
+    """Line that is never broken, because its commands and links are copied."""
+
+    __slots__ = ()
 
 
 def print_report(report: EventReport, width: int | None = None) -> None:
@@ -55,7 +63,8 @@ def print_report(report: EventReport, width: int | None = None) -> None:
     console = Console(width=width or UNCUT, highlight=False)
     for style, line in lines(report, width or WIDE):
         if isinstance(line, str):
-            console.print(Text(on_one_line(line), style=style), soft_wrap=width is None)
+            is_whole = width is None or isinstance(line, _Whole)
+            console.print(Text(on_one_line(line), style=style), soft_wrap=is_whole)
         else:
             console.print(line)
 
@@ -74,7 +83,7 @@ def lines(report: EventReport, width: int) -> Iterator[tuple[str, Any]]:
         yield "", ""
         headline, *details = problem.text.split("\n")
         yield _STYLES[problem.level], f"! {headline}"
-        yield from (("", line) for line in details)
+        yield from (("", _Whole(line) if line.startswith(_COPIED) else line) for line in details)
     yield from (("", line) for line in _more(len(report.problems), "problem"))
     others = report.findings[len(report.problems) :]
     for number, finding in enumerate(others[:_MOST_SUBJECTS]):
@@ -150,7 +159,7 @@ def _overview(kind: str, subjects: Sequence[SubjectReport], width: int) -> Any:
         cells += [f"{one.run_count:,}", f"{one.failed_runs:,}", f"{one.restarts:,}"]
         commits = one.commits
         if kind == "Application":
-            cells.append(f"{sum(count for _, count in one.failures):,}")
+            cells.append(f"{one.incidents:,}")
             cells += [
                 "–" if (value := getattr(one, name)) is None else f"{value:,.2f}" for name in ("core_hours", *costs)
             ]

@@ -720,6 +720,7 @@ def test_a_pipe_has_names_of_usual_length(
     assert rows
     assert max(map(len, rows)) <= 120
     if columns is not None:
-        assert max(map(len, lines)) <= 80
+        # A command of a card is copied, so it stays whole.
+        assert max(len(line) for line in lines if not line.startswith("  next:")) <= 80
     elif not arguments:
         assert any("no currency, " * 15 in line for line in lines)

@@ -19,7 +19,13 @@ from playwright.sync_api import expect
 from report.stories import HOUR, MINUTE, SECOND, START, Story, busy_day
 from report.test_model import quantile, report_of
 from report.test_why import nightly
-from report.troubled_stories import NOW, regular_commits, three_days_without_an_event, unknown_end_after_a_failed_job
+from report.troubled_stories import (
+    NOW,
+    hostile_names,
+    regular_commits,
+    three_days_without_an_event,
+    unknown_end_after_a_failed_job,
+)
 from spark_events import Event
 from spark_events.report.page import page_of
 from spark_events.report.report_model import EventReport
@@ -152,12 +158,14 @@ def test_numbers_equal_the_numbers_of_the_events(opened: Open, day: tuple[Sequen
             assert shown[field] == pytest.approx(quantile(durations, part)), (key, field)
         assert shown["commits"] == len(durations)
         assert shown["over_sla"] == sum(each > 60_000 for each in durations)
-        assert shown["failures"] == failures[key]
+        assert shown["incidents"] == next(one.incidents for one in report.subjects if one.key == key)
+        assert (shown["incidents"] > 0) == (failures[key] > 0)
         up = sum(end - start for start, end in spans[key])
         down = sum(after - end for (_, end), (after, _) in zip(spans[key], spans[key][1:], strict=False))
         assert shown["uptime_percent"] == pytest.approx(100 * up / (up + down))
         assert shown["downtime_ms"] == down
-    assert cells(page, "a:clickstream")["failures"] == failures["a:clickstream"]
+    (shown_incidents,) = (one.incidents for one in report.applications if one.key == "a:clickstream")
+    assert cells(page, "a:clickstream")["incidents"] == shown_incidents < failures["a:clickstream"]
     drawn = page.locator("#lanes .marker").evaluate_all("all => all.map(one => Number(one.dataset.count))")
     assert sum(drawn) == sum(event.name == "JobFailureEvent" for event in events)
     grouped = page.locator("#failures details").evaluate_all("all => all.map(one => Number(one.dataset.count))")
@@ -447,6 +455,46 @@ def test_five_hundred_queries_fit_on_a_page(opened: Open, width: int) -> None:
         assert page.evaluate("document.documentElement.scrollHeight") < 10_000
     page.locator("#healthy summary").click()
     expect(page.locator("#healthy .lane").first).to_be_visible()
+
+
+def test_a_card_is_copied_as_text(opened: Open) -> None:
+    """The text is that of the terminal, with the committed offsets, which the card shows too."""
+    story = nightly()
+    offsets = '{"orders":{"0":4100,"1":4213}}'
+    app = story.application("shop", "app-9")
+    query = app.query("book", "run-9")
+    app.status("RUNNING", START + HOUR)
+    query.status("RUNNING", START + HOUR)
+    query.commit(START + 2 * HOUR, 900)
+    about: dict[str, Any] = {"spark.streaming.query.committed_offsets": offsets, "spark.batch.id": 1}
+    query.failure(START + 3 * HOUR, "query", **about)
+    query.status("FAILED", START + 3 * HOUR)
+    report = report_of(story.events, now=START + 30 * HOUR, draw=True)
+    (problem,) = (one for one in report.problems if one.name == "book")
+    page = opened(report, permissions=["clipboard-read", "clipboard-write"])
+    card = page.locator(".problem").filter(has_text="Query 'book'")
+    expect(card).to_contain_text(offsets)
+    copy = card.get_by_role("button", name="Copy as text")
+    copy.click()
+    expect(card.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == problem.text
+    assert f"offsets {offsets}" in problem.text
+    expect(copy).to_be_visible()
+
+
+def test_a_long_name_is_cut_and_escaped_in_its_lane(opened: Open) -> None:
+    """Nothing of it is hidden or turned round, and the whole line stays within its column."""
+    page = opened(report_of(hostile_names().events, now=NOW, draw=True), width=1024)
+    names = page.locator("#lanes .lane > div").first.locator("button, .name").all()
+    assert len(names) == 1
+    for name in names:
+        text = name.text_content()
+        assert len(text) == 120
+        assert text.startswith("\\u202egnp.exe\\u202c \\x1b[31mred")
+        assert text.endswith("…")
+        assert not set("\u202e\u202c\x1b\n") & set(text)
+        assert len(name.get_attribute("title")) > 120
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1024
 
 
 def test_a_card_has_an_address_and_links(opened: Open, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from report.stories import HOUR, MINUTE, START, Story, add_summary
 from spark_events import Event
 from spark_events.cli import main
 from spark_events.cli.send_test import SAMPLES
+from spark_events.event import encode_lines
 from spark_events.report.wording import when
+from spark_events.reporters.database.database_config import DatabaseConfig, database_url
+from spark_events.reporters.database.database_reporter import DatabaseReporter
 
 INCIDENT = "1116486a90c24a7bb01fc6a0d3d5e5aa"
 Store = Callable[[Sequence[Event]], Path]
@@ -308,3 +312,118 @@ def test_an_event_of_a_query_without_a_run_is_read(capsys: pytest.CaptureFixture
     app.event("BatchCommitEvent", START + 1, **named)
     assert main(["report", str(stored(story.events))]) == 0
     assert "shop" in capsys.readouterr().out
+
+
+def silent_and_overdue(story: Story, now: int) -> str:
+    """The batch that hangs is the reason for the silence; its alert has the key of the overdue work."""
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", now - 2 * HOUR)
+    query = app.query("book", "run-1")
+    query.status("RUNNING", now - 2 * HOUR)
+    for minute in range(60):
+        query.commit(now - 2 * HOUR + minute * MINUTE, 900)
+    key = "shop/query=book/overdue"
+    late: dict[str, Any] = {
+        "spark.deadline.subject": "batch",
+        "spark.deadline.rule": "batch",
+        "spark.status.new": "OVERDUE",
+        "incident.key": key,
+        "incident.role": "alarm",
+    }
+    query.event("DeadlineStatusChangeEvent", now - 50 * MINUTE, **late)
+    app.event("HeartbeatEvent", now - MINUTE)
+    return key
+
+
+def failed_alike(story: Story, now: int) -> str:
+    """Queries with one cause share a card."""
+    app = story.application("shop", "app-1")
+    app.status("RUNNING", now - HOUR)
+    for name in ("book", "clicks", "refunds"):
+        query = app.query(name, f"run-{name}")
+        query.status("RUNNING", now - HOUR)
+        about = {"incident.role": "alarm", "incident.key": f"shop/query={name}/failure"}
+        query.failure(now - MINUTE, "query", **about)
+        query.status("FAILED", now - MINUTE)
+    return "shop/query=refunds/failure"
+
+
+def crash_loop(story: Story, now: int) -> str:
+    """Each failure has recovered, but its alert is in somebody's inbox."""
+    for run in range(5):
+        at = now - HOUR + run * 10 * MINUTE
+        app = story.application("shop", f"app-{run}")
+        app.status("RUNNING", at)
+        query = app.query("book", f"run-{run}")
+        query.status("RUNNING", at)
+        query.commit(at + MINUTE, 900)
+        if run < 4:
+            about = {"incident.role": "alarm", "incident.key": "shop/query=book/failure"}
+            query.failure(at + 5 * MINUTE, "query", **about)
+            query.status("FAILED", at + 5 * MINUTE)
+            app.status("FAILED", at + 5 * MINUTE)
+    query.commit(now - MINUTE, 900)
+    return "shop/query=book/failure"
+
+
+@pytest.mark.parametrize("tell", [silent_and_overdue, failed_alike, crash_loop])
+def test_the_key_of_an_alert_finds_the_problem_that_hides_it(
+    tell: Callable[[Story, int], str], capsys: pytest.CaptureFixture[str], stored: Store
+) -> None:
+    story = Story()
+    key = tell(story, time.time_ns() // 1_000_000)
+    code, output, errors = called(capsys, str(stored(story.events)), "--incident", key)
+    assert (code, errors) == (0, "")
+    assert "shop" in output.splitlines()[0]
+
+
+def in_a_folder(events: Sequence[Event], place: Path) -> str:
+    (place / "logs").mkdir()
+    for name, some in (("events.jsonl", events[3:]), ("events.jsonl.20260131T100000.000000Z", events[:3])):
+        (place / "logs" / name).write_bytes(encode_lines(some))
+    return str(place / "logs")
+
+
+def in_a_database(events: Sequence[Event], place: Path) -> str:
+    url = f"sqlite:///{place}/events.db"
+    reporter = DatabaseReporter(DatabaseConfig(database_url.parse(url)))
+    reporter.open()
+    reporter.report(list(events))
+    reporter.close()
+    return url
+
+
+@pytest.mark.parametrize("store", [in_a_folder, in_a_database])
+def test_every_source_has_the_same_card(
+    store: Callable[[Sequence[Event], Path], str],
+    capsys: pytest.CaptureFixture[str],
+    stored: Store,
+    tmp_path: Path,
+) -> None:
+    events = nightly().events
+    answers = []
+    for source in (str(stored(events)), store(events, tmp_path)):
+        code, output, errors = called(capsys, source, "--json")
+        assert (code, errors) == (0, "")
+        answer = json.loads(output)
+        problem = answer["problem"]
+        assert problem.pop("command").startswith(f"spark-events why {source} nightly")
+        assert source in problem.pop("text")
+        # The time passes between the two commands.
+        for name in ("duration_ms", "title"):
+            problem.pop(name)
+        answers.append((problem, answer["changed"]))
+    assert answers[0] == answers[1]
+
+
+def test_an_event_log_has_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    """The log of a real application whose Python function raised; the program's exit code is not in the log."""
+    path = Path(__file__).parents[1] / "unit" / "records" / "fixtures" / "batch_udf-4.3.jsonl"
+    code, output, errors = called(capsys, str(path))
+    assert (code, errors) == (0, "")
+    text = " ".join(output.split())
+    assert text.startswith("Application 'mat-batch_udf' has failed since 2026-11-21 12:08:12 (")
+    assert "ended after its last job failed: ValueError: bad batch udf value 0 (mat.py:72)" in text
+    assert "line: /home/ada/jobs/mat.py:72 in bad" in text
+    assert "application 'mat-batch_udf' local-1795262884130 has ended; driver on 127.0.0.1" in text
+    assert f"next: spark-events report {path} --app mat-batch_udf" in text

@@ -177,7 +177,7 @@
   function drawNumbers() {
     const columns = [["Name", null, "name"], ["Outcome", null, "outcome"], ["Uptime", "number", "uptime_percent"],
       ["Down", "number", "downtime_ms"], ["Runs", "number", "run_count"], ["Failed", "number", "failed_runs"],
-      ["Restarts", "number", "restarts"], ["Failures", "number", "failures"], ["Commits", "number", "commits"],
+      ["Restarts", "number", "restarts"], ["Failures", "number", "incidents"], ["Commits", "number", "commits"],
       ["p50", "number", "p50_ms"], ["p95", "number", "p95_ms"], ["p99", "number", "p99_ms"],
       ["Over SLA", "number", "over_sla"], ["Rows/s", "number", "rows_per_second"], ["Lag", "number", "lag_ms"]];
     const costs = [["Core-h", "core_hours"], ["Used", "core_hours_used"], ["Idle", "core_hours_idle"], ["Cost", "cost"]]
@@ -189,7 +189,7 @@
         ? el("button", { type: "button", class: "link", onclick: () => choose(one.key, true) }, clean(one.name)) : el("span", null, clean(one.name));
       const cells = [open, outcome(one), number(one.uptime_percent, percent),
         number(one.is_long_running ? one.downtime_ms : null, span), number(one.run_count, count), number(one.failed_runs, count),
-        number(one.restarts, count), number(one.failures.reduce((sum, [, times]) => sum + times, 0), count),
+        number(one.restarts, count), number(one.incidents, count),
         number(commits.events, count), number(commits.p50_ms, span), number(commits.p95_ms, span), number(commits.p99_ms, span),
         number(commits.over_sla, count), number(commits.rows_per_second, (value) => (value === null ? "–" : compact(value))),
         number(one.watermark && one.watermark.lag_ms, span)];

@@ -15,11 +15,10 @@ second ahead would keep the alert open until the alert's first end. The annotati
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from spark_events.event import Severity
-from spark_events.event.text import on_one_line, rfc3339
+from spark_events.event.text import rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, tags_of
 from spark_events.reporters.alerts.incident import application_of, client_of, kind_of
@@ -34,14 +33,16 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def _requests(notice: Notice) -> list[AlertRequest]:
-    event, card = notice.event, card_of(notice, with_tags=False)
-    links, facts = dict(card.links), card.facts
+    # The labels contain the environment, the tags and the application's name.
+    event, card = notice.event, card_of(notice, with_tags=False, with_name=False)
+    links = dict(card.links)
+    about = {
+        "summary": card.title,
+        "description": "\n".join(f"{name}: {value}" for name, value in card.facts.items()),
+    }
     if notice.is_recovery:
         # These annotations replace those of the open alert.
-        end = {
-            "annotations": {"summary": card.title, "ended": rfc3339(event.observed_ts_millis), **_named(facts)},
-            "endsAt": LONG_AGO,
-        }
+        end = {"annotations": {**about, "ended": rfc3339(event.observed_ts_millis)}, "endsAt": LONG_AGO}
         # Close the alerts of both severities: severity is a label, and the recovery does not know the alert's severity.
         alerts = [
             {"labels": _labels(notice, key, severity), **end}
@@ -50,12 +51,10 @@ def _requests(notice: Notice) -> list[AlertRequest]:
         ]
         return [AlertRequest(notice.keys, alerts)]
     annotations = {
-        "summary": card.title,
-        "description": "\n".join(f"{name}: {value}" for name, value in facts.items()),
+        **about,
         "runbook_url": links.pop("Runbook", ""),
         "event_id": event.event_id,
-        "cause": on_one_line(str(event.attributes.get("failure.root_cause", ""))),
-        **_named(facts | links),
+        **{name.lower().replace(" ", "_"): url for name, url in links.items()},
     }
     made: dict[str, Any] = {
         "labels": _labels(notice, notice.keys[0], "critical" if event.severity >= Severity.ERROR else "warning"),
@@ -86,10 +85,6 @@ def _label(name: str) -> str:
     """Return a valid name of a label."""
     valid = _INVALID.sub("_", name)
     return valid if valid and not valid[0].isdigit() else f"_{valid}"
-
-
-def _named(texts: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower().replace(" ", "_"): value for name, value in texts.items()}
 
 
 ALERTMANAGER = AlertFormat(_requests)

@@ -1,7 +1,7 @@
 """What a person must know first about an alert: every format renders the same card.
 
 The title begins with the cause, because phones and lists of chats show its first 40 characters. No text stands in the
-card twice.
+card twice: a format that also shows the event's attributes omits those that the card tells.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_events.reporters.alerts.incident import ENVIRONMENT, TAG, application
 from spark_events.reporters.alerts.states import Alert
 from spark_events.reporters.alerts.store import Notice
 
-__all__ = ["UI", "Card", "card_of", "cut", "extent_of", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
+__all__ = ["Card", "card_of", "cut", "extent_of", "failure_facts", "links_of", "tags_of", "times_of", "title_of"]
 
 #: Characters of the cause in a title. A longer cause is also a fact.
 _CAUSE = 120
@@ -29,6 +29,14 @@ _PACKAGE = re.compile(r"^(?:[a-z_][\w$]*\.)+(?=[A-Z])")
 #: Names of the facts about incidents that last, by kind.
 _LASTING = {"overdue": "Overdue", "reporter": "Unavailable"}
 _OVER = ("FINISHED", "FAILED", "ENDED", "LOST", "CANCELLED")
+#: Attributes with a place in the code; the first that is known is told.
+_PLACES = ("failure.location", "failure.preceding.location", "spark.deadline.location")
+#: Attributes that the title, the facts and the links tell in their own words.
+_TOLD = (
+    *("failure.root_cause", "failure.source_line", "failure.class", "failure.retry_useful", "failure.recommendation"),
+    *("spark.batch.id", "spark.streaming.query.committed_offsets"),
+    *("spark.app.name", "spark.app.id", "host.name", ENVIRONMENT),
+)
 
 
 class Card(NamedTuple):
@@ -38,19 +46,22 @@ class Card(NamedTuple):
         title: what happened, on one line; the cause comes first.
         facts: further facts by name, the most useful first.
         links: URLs by text, the most useful first.
+        told: names of the attributes that the card tells.
     """
 
     title: str
     facts: dict[str, str]
     links: dict[str, str]
+    told: frozenset[str]
 
 
-def card_of(notice: Notice, with_tags: bool = True) -> Card:
+def card_of(notice: Notice, with_tags: bool = True, with_name: bool = True) -> Card:
     """Return the card of an alert or of its recovery.
 
     Args:
         notice: the event and the alerts that it opens or closes.
         with_tags: whether the facts contain the environment and the tags.
+        with_name: whether the facts contain the name of the application.
     """
     event, was = notice.event, notice.was
     facts: dict[str, object] = {}
@@ -61,13 +72,21 @@ def card_of(notice: Notice, with_tags: bool = True) -> Card:
         facts[name] = text
         if not notice.is_recovery:
             facts["Times"] = times_of(was)
-    facts["Application"] = _application(event)
+    facts["Application"] = _application(event, with_name)
     if not notice.is_recovery:
         facts["Host"] = event.attributes.get("host.name")
     found = {name: str(value) for name, value in facts.items() if value not in (None, "")}
     if with_tags:
         found |= tags_of(event.attributes, (*found, "Time"))
-    return Card(title_of(event), found, links_of(event))
+    return Card(title_of(event), found, links_of(event), _told(event.attributes))
+
+
+def _told(attributes: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the attributes that a card tells. The card alone decides on links."""
+    links = (name for name, _ in (*_LINKS, _UI))
+    tags = (name for name in attributes if name.startswith(TAG))
+    place = next((name for name in _PLACES if attributes.get(name)), "")
+    return frozenset((*_TOLD, *links, *tags, place))
 
 
 def title_of(event: Event) -> str:
@@ -103,8 +122,7 @@ def failure_facts(event: Event) -> dict[str, object]:
 
 def _code(attributes: Mapping[str, Any]) -> str:
     """Return the line of code, with its text if Python printed it."""
-    places = ("failure.location", "failure.preceding.location", "spark.deadline.location")
-    location = next((str(attributes[name]) for name in places if attributes.get(name)), "")
+    location = next((str(attributes[name]) for name in _PLACES if attributes.get(name)), "")
     source = on_one_line(str(attributes.get("failure.source_line", "")))
     return f"{location}: {cut(source, _SOURCE)}" if location and source else location
 
@@ -118,13 +136,16 @@ def _rerun(attributes: Mapping[str, Any]) -> str:
     return f"{said} ({kind})"
 
 
-def _application(event: Event) -> str:
-    """Return name and id of the application, and whether it has ended."""
+def _application(event: Event, with_name: bool) -> str:
+    """Return name and id of the application, and whether it has ended, as far as the event tells."""
     attributes = event.attributes
     name, app_id = application_of(attributes), str(attributes.get("spark.app.id", ""))
-    if not name:
-        return ""
-    return f"{name}{f' ({app_id})' if app_id not in ('', name) else ''}{', ended' if _is_over(event) else ''}"
+    who = f"{name} ({app_id})" if app_id not in ("", name) else name
+    if not with_name and name != app_id:
+        who = app_id
+    is_alarm = attributes.get("incident.role") == "alarm"
+    state = "ended" if _is_over(event) else "still running" if is_alarm and app_id else ""
+    return ", ".join(filter(None, (who, state if name else "")))
 
 
 def _is_over(event: Event) -> bool:
@@ -192,12 +213,12 @@ _LINKS = (
     ("spark.log.url", "Log"),
     ("spark.trace.url", "Trace"),
 )
-UI = ("spark.ui.url", "Spark UI")
+_UI = ("spark.ui.url", "Spark UI")
 
 
 def links_of(event: Event) -> dict[str, str]:
     """Return the URLs of an event's links, by link text; the Spark UI only while the application runs."""
-    kinds = _LINKS if _is_over(event) else (*_LINKS, UI)
+    kinds = _LINKS if _is_over(event) else (*_LINKS, _UI)
     found = {text: str(event.attributes.get(key, "")) for key, text in kinds}
     return {text: url for text, url in found.items() if url.startswith(("http://", "https://"))}
 

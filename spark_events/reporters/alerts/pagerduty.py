@@ -6,9 +6,9 @@ from hashlib import blake2b
 from typing import Any
 
 from spark_events.event import AttributeValue, Event, Severity
-from spark_events.event.text import rfc3339
+from spark_events.event.text import on_one_line, rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
-from spark_events.reporters.alerts.card import UI, Card, card_of, tags_of
+from spark_events.reporters.alerts.card import Card, card_of, tags_of
 from spark_events.reporters.alerts.incident import about
 from spark_events.reporters.alerts.store import Notice
 
@@ -17,8 +17,10 @@ __all__ = ["pagerduty"]
 #: Limits of the API, in characters.
 _SUMMARY = 1_024
 _KEY = 255
-#: A text of more characters than this is left out if it contains this much of the stack trace, or is part of it.
+#: A text that contains this many characters of the stack trace is left out.
 _REPEATED = 80
+#: Attributes that have a field of their own in the payload: ``class`` and ``component``.
+_FIELDS = frozenset(("error.type", "spark.streaming.query.name"))
 _SEVERITIES = {Severity.WARN: "warning", Severity.ERROR: "error", Severity.FATAL: "critical"}
 
 
@@ -53,20 +55,25 @@ def pagerduty(routing_key: str) -> AlertFormat:
 
 
 def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
-    """Return the attributes whose text neither the card nor the stack trace contains; the card decides on the UI."""
-    seen = {card.title, *card.facts.values(), *card.links.values()}
-    stack = str(event.attributes.get("exception.stacktrace", ""))
+    """Return the attributes that neither the card, nor another field, nor the stack trace contains.
 
-    def is_repeated(value: str) -> bool:
-        if not stack or len(value) <= _REPEATED:
-            return value in seen
-        return value in seen or value.strip() in stack or stack[:_REPEATED] in value
+    An identifier may stand in a sentence by chance, so only sentences are compared with other texts.
+    """
+    attributes = event.attributes
+    stack = str(attributes.get("exception.stacktrace", ""))
+    said = (card.title, *card.facts.values(), on_one_line(stack))
 
-    return {
-        name: value
-        for name, value in event.attributes.items()
-        if name == "exception.stacktrace" or not (name == UI[0] or (isinstance(value, str) and is_repeated(value)))
-    }
+    def is_repeated(name: str, value: AttributeValue) -> bool:
+        if name in card.told or name in _FIELDS:
+            return True
+        if name == "exception.stacktrace" or not isinstance(value, str):
+            return False
+        if name == "exception.type" and value == attributes.get("error.type"):
+            return True
+        text = on_one_line(value.strip())
+        return bool(stack and stack[:_REPEATED] in value) or (" " in text and any(text in one for one in said))
+
+    return {name: value for name, value in attributes.items() if not is_repeated(name, value)}
 
 
 def _shortened(key: str) -> str:

@@ -21,12 +21,15 @@ _STACK = 20_000
 
 def _alert(notice: Notice) -> list[AlertRequest]:
     card = card_of(notice)
-    lines = [card.title, "", *(f"{name}: {cut(on_one_line(text), _LINE)}" for name, text in card.facts.items())]
+    subject = headline(notice, card.title)
+    # The subject contains the title, unless the title is too long for it.
+    lines = [card.title, ""] if len(subject) > _SUBJECT else []
+    lines += [f"{name}: {cut(on_one_line(text), _LINE)}" for name, text in card.facts.items()]
     lines += ["", *(f"{text}: {url}" for text, url in card.links.items())] if card.links else []
     lines += ["", f"Time: {_time(notice.event)} UTC", f"Event: {notice.event.event_id}"]
     stack = str(notice.event.attributes.get("exception.stacktrace", ""))
     lines += ["", cut(stack, _STACK)] if stack and not notice.is_recovery else []
-    return [AlertRequest(notice.keys, _mail(headline(notice, card.title), lines))]
+    return [AlertRequest(notice.keys, _mail(subject, lines))]
 
 
 def _several(notices: Sequence[Notice]) -> Any:

@@ -20,6 +20,8 @@ from spark_events.reporters.alerts.pagerduty import pagerduty
 from spark_events.reporters.alerts.slack import SLACK
 from spark_events.reporters.alerts.teams import TEAMS
 from spark_events.reporters.email.message import EMAIL
+from spark_events.translate.enrichers import TypeEnricher
+from spark_events.translate.failures import Diagnostics
 
 CAUSE = "ValueError: payment 1003 has no currency"
 STACK = f"Traceback (most recent call last):\n  File a.py, line 3\n{CAUSE}"
@@ -108,7 +110,7 @@ def test_a_chat_says_what_to_do_next(useful: bool | None, said: str) -> None:
     assert list(fields) == [
         f"*{one}*" for one in ("Code", "Rerun", "Batch", "Committed", "Application", "Host", "Environment", "team")
     ]
-    assert (fields["*Batch*"], fields["*Application*"]) == ("41 was not committed", "shop (app-7)")
+    assert (fields["*Batch*"], fields["*Application*"]) == ("41 was not committed", "shop (app-7), still running")
     buttons = [one["text"]["text"] for one in body["attachments"][0]["blocks"][1]["elements"]]
     assert buttons == ["Runbook", "History", "Spark UI"]
 
@@ -128,16 +130,144 @@ def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it(
 @pytest.mark.parametrize("form", [SLACK, TEAMS, pagerduty("R"), ALERTMANAGER, EMAIL])
 def test_an_application_that_has_ended_has_no_link_to_its_ui(form: AlertFormat) -> None:
     (body,) = sent(form, ended(failure()))
-    assert "shop (app-7), ended" in json.dumps(body)
+    assert ("app-7, ended" if form is ALERTMANAGER else "shop (app-7), ended") in json.dumps(body)
     assert "http://h1:4040" not in json.dumps(body)
 
 
-@pytest.mark.parametrize("form", [SLACK, TEAMS], ids=["slack", "teams"])
-def test_no_text_stands_twice_in_a_message(form: AlertFormat) -> None:
-    for event in (failure(), ended(failure()), failure(failure__root_cause=None)):
-        (body,) = sent(form, event)
-        texts = [text for text in texts_of(body) if len(text) > 6]
-        assert [text for text in texts if sum(text in other for other in texts) > 1] == []
+def diagnosed(scope: str, body: str, trace: str, /, **changes: Any) -> Event:
+    """Return an alarm with the attributes that the translation derives from a stack trace."""
+    details = {
+        name.replace(".", "__"): value
+        for name, value in Diagnostics([TypeEnricher()]).of_text(trace).attributes.items()
+    }
+    return msgspec.structs.replace(failure(body, **{**details, **changes}), class_scope=scope)
+
+
+PYTHON = f'Traceback (most recent call last):\n  File "/jobs/a.py", line 3, in f\n    charge(row)\n{CAUSE}\n'
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/jobs/a.py", line 12, in main
+  |     raise ExceptionGroup("two calls failed", errors)
+  | ExceptionGroup: two calls failed (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: payment 1003 has no currency
+    +---------------- 2 ----------------
+    | TimeoutError: no answer within 30 s
+    +------------------------------------
+"""
+JAVA = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most \
+recent failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.1 executor 1): java.io.IOException: No space left on device
+\tat com.acme.Shop.write(Shop.scala:12)
+Caused by: java.io.IOException: No space left on device
+\tat com.acme.Shop.write(Shop.scala:12)
+"""
+ENRICHED = f"""spark_events.errors.EnrichmentError: enrichment 'score' failed for 3 of 100 rows
+Traceback (most recent call last):
+  File "/jobs/score.py", line 8, in score
+    answer = await client.post(row)
+httpx.ReadTimeout: no answer of the service within {"a" * 200} 30 s
+"""
+NO_FAILURE: dict[str, Any] = dict.fromkeys(
+    f"{part}__{name}"
+    for part, names in {
+        "failure": ("root_cause", "location", "class", "retry_useful"),
+        "exception": ("stacktrace", "message"),
+        "spark": ("batch__id", "streaming__query__committed_offsets"),
+    }.items()
+    for name in names
+)
+NO_BATCH = {"spark__batch__id": None, "spark__streaming__query__committed_offsets": None}
+#: One alarm of each kind.
+FAILURES = {
+    "by hand": failure(),
+    "without a cause": failure(failure__root_cause=None),
+    "query": diagnosed("spark.streaming.query", f"shop: query 'clicks' failed at batch 41: {CAUSE} (a.py:3)", PYTHON),
+    "application": ended(
+        diagnosed("spark.application", f"Application 'shop' failed with exit code 1: {CAUSE}", PYTHON, **NO_BATCH)
+    ),
+    "job": diagnosed("spark.job", "Job 7 of group 'nightly' failed: java.io.IOException: No space", JAVA, **NO_BATCH),
+    "exception group": diagnosed("spark.application", "Application 'shop' failed: two calls failed", GROUP, **NO_BATCH),
+    "enrichment": diagnosed("spark.streaming.query", "Query 'clicks' failed: enrichment 'score' failed", ENRICHED),
+    "overdue": msgspec.structs.replace(
+        failure(
+            "Batch 41 of query 'clicks' has run for 12 min",
+            **NO_FAILURE,
+            incident__key="shop/query=clicks/overdue",
+            spark__deadline__location="/jobs/orders.py:16 in book",
+        ),
+        name="DeadlineStatusChangeEvent",
+    ),
+    "lost driver": msgspec.structs.replace(
+        failure(
+            "Application 'shop' is lost: its driver died without reporting its end",
+            **NO_FAILURE,
+            spark__app__end_reason="DRIVER_DIED",
+            spark__status__new="LOST",
+        ),
+        name="JobStatusChangeEvent",
+        class_scope="spark.application",
+    ),
+}
+FORMS = [SLACK, TEAMS, pagerduty("R"), ALERTMANAGER, EMAIL]
+NAMES = ["slack", "teams", "pagerduty", "alertmanager", "email"]
+
+
+def parts_of(form: AlertFormat, body: Any) -> list[str]:
+    """Return the texts of an alert, without its stack trace, which contains much of them."""
+    if form in (SLACK, TEAMS):
+        return [text for text in texts_of(body) if text not in ("Application", "Committed")]
+    if form is EMAIL:
+        lines = body["text"].partition("\nEvent: ")[0].split("\n")
+        return [body["subject"], *(line.partition(": ")[2] for line in lines)]
+    if form is ALERTMANAGER:
+        (made,) = body
+        annotations = {**made["annotations"]}
+        told = [line.partition(": ")[2] for line in annotations.pop("description").split("\n")]
+        labels = [value for name, value in made["labels"].items() if name != "incident_key"]
+        assert not set(labels) & set(told)
+        return [*annotations.values(), *told]
+    details = body["payload"]["custom_details"]
+    texts = (str(value) for name, value in details.items() if name != "exception.stacktrace")
+    return [body["payload"]["summary"], *texts]
+
+
+@pytest.mark.parametrize("event", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_no_text_stands_twice_in_a_message(form: AlertFormat, event: Event) -> None:
+    """An identifier, such as the name of a query, may also stand in a sentence."""
+    (body,) = sent(form, event)
+    texts = [text for text in parts_of(form, body) if len(text) > 6]
+    assert [text for text in texts if sum(text in other for other in texts) > 1] == []
+
+
+@pytest.mark.parametrize("event", FAILURES.values(), ids=FAILURES)
+def test_a_detail_of_pagerduty_is_a_fact_or_an_attribute(event: Event) -> None:
+    (body,) = sent(pagerduty("R"), event)
+    details = body["payload"]["custom_details"]
+    facts = {"Environment": "prod", "team": "payments", "Host": "h1"}
+    assert facts.items() <= details.items()
+    assert not {"deployment.environment.name", "spark.tag.team", "host.name", "failure.class"} & details.keys()
+    assert details["incident.key"] == event.attributes["incident.key"]
+    assert [
+        value for name, value in details.items() if name.startswith("spark.app.") and name[10:] in ("id", "name")
+    ] == []
+
+
+@pytest.mark.parametrize("event", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_an_alert_says_whether_the_application_has_ended(form: AlertFormat, event: Event) -> None:
+    """Work that has failed says so too: its application may go on."""
+    is_over = event.name == "JobFailureEvent" and event.class_scope == "spark.application"
+    is_over |= event.attributes.get("spark.status.new") == "LOST"
+    text = json.dumps(sent(form, event))
+    assert ("app-7), ended" in text or "app-7, ended" in text) is is_over
+    assert ("app-7), still running" in text or "app-7, still running" in text) is not is_over
+
+
+def test_a_recovery_and_an_event_without_an_application_do_not_say_whether_it_runs() -> None:
+    """A recovery may be sent late."""
+    with Sending(SLACK) as run:
+        run.send(alert(), recovery(NOW, **{"spark.app.id": "app-7"}))
+    assert "running" not in json.dumps(run.bodies)
 
 
 def test_pagerduty_has_the_stack_trace_once() -> None:
