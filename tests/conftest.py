@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import pkgutil
 import signal
 import sys
@@ -20,6 +21,9 @@ import spark_events
 
 # If pytest runs in the background, it ignores SIGINT, and its child processes would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# pytest-xdist sets the width in its processes, and the commands under test obey it.
+os.environ.pop("COLUMNS", None)
 
 # Disable deadlines, because the duration of an example depends on the machine, not on the tested code.
 hypothesis.settings.register_profile(

@@ -183,8 +183,8 @@ def test_findings_of_a_busy_day() -> None:
         " [TABLE_OR_VIEW_NOT_FOUND] orders.",
         "Application 'clickstream' was down for 32 min 58 s of the last hour; the last failure was 35 min 58 s ago:"
         " ValueError: no currency (at /jobs/payments.py:16 in book).",
-        "Query 'sessions' of 'clickstream': batch 41 has been overdue since 2026-11-19 06:46:40 (21 min), limit 5 min"
-        " (at Sink.scala:12 in Sink.write).",
+        "Query 'sessions' of 'clickstream': batch 41 has been overdue since 2026-11-19 06:46:40 (21 min), limit 5 min;"
+        " 1 run failed in the last hour (at Sink.scala:12 in Sink.write).",
         "Query 'clicks-per-minute': source 1 has held back the watermark since 2026-11-19 06:06:40.",
     ]
     assert any("17 records or events of 'nightly-report' lost" in finding.text for finding in report.findings)
