@@ -50,13 +50,13 @@ def fitted(text: str, width: int | None) -> str:
     """
     if width is None or len(text) <= width:
         return text
-    # The end tells more: since when, and whether a rerun helps.
+    # The end is more useful: it says since when, and whether a rerun helps.
     end = (width - 1) * 3 // 5
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def _fitted(text: str, width: int, most: int, *, is_whole: bool) -> list[str]:
-    """Return the text in at most so many lines."""
+    """Return the text in at most ``most`` lines."""
     if len(text) <= width:
         return [text]
     lines = textwrap.wrap(

@@ -1,7 +1,7 @@
 """What is wrong now; :mod:`spark_events.sql.dialects` explains the placeholders.
 
 One row per problem. An application or query of an environment has one problem at a time, the first of these that holds;
-the row also tells of the crash loop and of the silence that it hides, and since when its latest run is active:
+the row also has the crash loop and the silence that it hides, and since when its latest run is active:
 
 - ``failure``: its open incidents;
 - ``ended``: its last run is FAILED, LOST or UNKNOWN, and no event names the failure;

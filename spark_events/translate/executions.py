@@ -65,7 +65,7 @@ class Executions:
             put(self._roots, str(record.execution_id), str(record.root_id), _REMEMBERED)
 
     def job_started(self, execution_id: object, attributes: Mapping[str, AttributeValue]) -> None:
-        """Add what only a job tells about its execution, and about the execution in which that one is nested."""
+        """Add what only a job knows about its execution, and about the execution in which that one is nested."""
         found = {name: attributes[name] for name in _OF_JOBS if name in attributes}
         for number in (execution_id, self._roots.get(str(execution_id))) if found else ():
             known = self.attributes(number)
@@ -82,7 +82,7 @@ class Executions:
     def _described(self, description: str | None) -> dict[str, AttributeValue]:
         """Return the attributes of the statement with this text; empty if several sessions ran it.
 
-        Before Spark 4.1, an execution does not tell its job group, but its description is the text of its statement.
+        Before Spark 4.1, an execution lacks its job group, but its description is the text of its statement.
         """
         text = (description or "")[:_LIMIT]
         found = [one for one in self._statements.values() if one.get("spark.sql.statement") == text]

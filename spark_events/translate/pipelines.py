@@ -277,7 +277,7 @@ class Pipelines:
 def _without_run(last: PipelineDefinition) -> tuple[str, dict[str, AttributeValue]]:
     """Return the cause and the attributes of a failure in Python, between two commands.
 
-    The client does not tell Spark about the exception, so the last definition that it has sent is the only evidence.
+    The client does not report the exception to Spark, so the last definition that it has sent is the only evidence.
     """
     attributes: dict[str, AttributeValue | None] = {}
     where = f"the definitions, after that of {last.title}" if last.title else "the definitions"

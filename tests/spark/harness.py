@@ -95,6 +95,20 @@ PATIENT = {
     "events.dispatcher.sync.timeout": "3min",
     "events.shutdown.timeout": "1min",
 }
+#: Settings of an event log as one readable file in the application's folder.
+PLAIN_EVENT_LOG = {
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+#: Settings of a local cluster with two executors, which both run before the first job.
+TWO_EXECUTORS = {
+    "spark.master": "local-cluster[2,1,1024]",
+    "spark.executor.memory": "1g",
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+}
 
 
 def home_in(folder: Path) -> Path:

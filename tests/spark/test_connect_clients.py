@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from spark.connect import connect_server
-from spark.harness import JOBS, PATIENT, Lab, environment, file_reporter, replay, spark_version, two_lines
+from spark.harness import (
+    JOBS,
+    PATIENT,
+    PLAIN_EVENT_LOG,
+    Lab,
+    environment,
+    file_reporter,
+    replay,
+    spark_version,
+    two_lines,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -19,10 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 #: without its tags.
 TELLS_QUERY = spark_version() >= (4, 1)
 LOG = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 CLIENT = "spark.connect."
 

@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, Lab, file_reporter, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, TWO_EXECUTORS, Lab, file_reporter, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SETTINGS = {
-    "spark.master": "local-cluster[2,1,1024]",
-    "spark.executor.memory": "1g",
-    "spark.cores.max": "2",
-    "spark.scheduler.minRegisteredResourcesRatio": "1",
+    **TWO_EXECUTORS,
     "spark.decommission.enabled": "true",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 
 

@@ -6,24 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, Lab, file_reporter, replay, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, TWO_EXECUTORS, Lab, file_reporter, replay, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SETTINGS = {
-    "spark.master": "local-cluster[2,1,1024]",
-    "spark.executor.memory": "1g",
-    "spark.cores.max": "2",
-    "spark.scheduler.minRegisteredResourcesRatio": "1",
+    **TWO_EXECUTORS,
     "spark.excludeOnFailure.enabled": "true",
     "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1",
     "spark.excludeOnFailure.application.maxFailedTasksPerExecutor": "1",
     # Longer than a stage takes on a busy machine: after this time, Spark forgets a failure.
     "spark.excludeOnFailure.timeout": "20s",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 
 

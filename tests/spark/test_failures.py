@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, Lab, Run, file_reporter, line_of, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -29,10 +29,7 @@ LOCATIONS = {"misleading": "# the misleading error", "beside a healthy stage": "
 SPARK = {
     "spark.master": "local[4,2]",
     "spark.local.dir": "{folder}/local",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from report.stories import START, Story
 from reporters.peers.kafka import Kafka
-from spark.harness import Lab
+from spark.harness import PLAIN_EVENT_LOG, Lab
 from spark.kafka_topics import broker_with, kafka_jars
 
 from spark_events.cli import main
@@ -20,10 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800
 
 _BAD = '{"id": 7, "secret": "s3cr3t'
 SETTINGS = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 
 

@@ -14,15 +14,12 @@ import pytest
 from fakes import eventually
 from reporters.peers.alertmanager import Alertmanager, incidents
 from reporters.peers.webhook import Receiver
-from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, Lab, Run, file_reporter, line_of, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 LOG = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
     "spark.yarn.historyServer.address": "history:18080",
 }
 UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}

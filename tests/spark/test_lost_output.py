@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, Lab, Run, file_reporter, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -23,10 +23,7 @@ SETTINGS = {
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
     "spark.cores.max": "2",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 ALL, NOT_ALL, FINISHED = "ALL_RUNNING_OR_FINISHED", "NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
 

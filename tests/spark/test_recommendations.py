@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import Lab, file_reporter, two_lines
+from spark.harness import PLAIN_EVENT_LOG, Lab, file_reporter, two_lines
 
 from spark_events.event import Event
 from spark_events.records.event_log.log_files import find_logs
@@ -28,10 +28,7 @@ SETTINGS = {
     # Measure during short tasks, and Python's processes too.
     "spark.executor.metrics.pollingInterval": "50ms",
     "spark.executor.processTreeMetrics.enabled": "true",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 ADVICE = {
     "python": "spark.executor.pyspark.memory 1g → 1536m",

@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import IN_MEMORY, PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import IN_MEMORY, PATIENT, PLAIN_EVENT_LOG, Lab, Run, file_reporter, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 LOG = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 LINES = {**two_lines(), **PATIENT, **LOG, **file_reporter(Path("{folder}/events.jsonl"))}
 SPARK_4 = spark_version() >= (4,)

@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 from ports import free_port
-from spark.harness import IN_MEMORY, PATIENT, Lab, environment, file_reporter, pyspark_home, replay, two_lines
+from spark.harness import (
+    IN_MEMORY,
+    PATIENT,
+    PLAIN_EVENT_LOG,
+    Lab,
+    environment,
+    file_reporter,
+    pyspark_home,
+    replay,
+    two_lines,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 LOG = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 STATEMENTS = """

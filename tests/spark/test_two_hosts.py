@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from spark.clusters import Cluster
-from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, replay, two_lines
+from spark.harness import PATIENT, PLAIN_EVENT_LOG, SMALL_SPARK, Lab, Run, file_reporter, replay, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
@@ -30,10 +30,7 @@ SETTINGS = {
     "spark.excludeOnFailure.stage.maxFailedExecutorsPerNode": "1",
     "spark.excludeOnFailure.application.maxFailedTasksPerExecutor": "1",
     "spark.excludeOnFailure.application.maxFailedExecutorsPerNode": "1",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": "{folder}",
-    "spark.eventLog.compress": "false",
-    "spark.eventLog.rolling.enabled": "false",
+    **PLAIN_EVENT_LOG,
 }
 
 

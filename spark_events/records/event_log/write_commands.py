@@ -56,8 +56,8 @@ class WriteCommand:
         self.writes_inside = is_connector or creates_table
         arguments = arguments_of(name, description) if is_alone and self.writes_inside and not is_v2 else ""
         overwrites = None if is_connector else _OVERWRITES.match(arguments)
-        told = arguments if is_connector else overwrites[0] if overwrites else ""
-        self.text = f"{node.simple_string} {told}".strip()
+        shown = arguments if is_connector else overwrites[0] if overwrites else ""
+        self.text = f"{node.simple_string} {shown}".strip()
         self.created = ""
         if creates_table and (is_v2 or arguments):
             self.created = self.text if is_v2 else f"{name} {arguments.partition(',')[0]}"

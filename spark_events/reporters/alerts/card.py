@@ -1,7 +1,7 @@
 """What a person must know first about an alert: every format renders the same card.
 
 The title begins with the cause, because phones and lists of chats show its first 40 characters. No text stands in the
-card twice: a format that also shows the event's attributes omits those that the card tells.
+card twice: a format that also shows the event's attributes omits those that the card shows.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PACKAGE = re.compile(r"^(?:[a-z_][\w$]*\.)+(?=[A-Z])")
 #: Names of the facts about incidents that last, by kind.
 _LASTING = {"overdue": "Overdue", "reporter": "Unavailable"}
 _OVER = ("FINISHED", "FAILED", "ENDED", "LOST", "CANCELLED")
-#: Attributes with a place in the code; the first that is known is told.
+#: Attributes with a place in the code; the first that is known is shown.
 _PLACES = ("failure.location", "failure.preceding.location", "spark.deadline.location")
-#: Attributes that the title, the facts and the links tell in their own words.
-_TOLD = (
+#: Attributes that the title, the facts and the links show in their own words.
+_SHOWN = (
     *("failure.root_cause", "failure.source_line", "failure.class", "failure.retry_useful", "failure.recommendation"),
     *("spark.batch.id", "spark.streaming.query.committed_offsets"),
     *("spark.app.name", "spark.app.id", "host.name", ENVIRONMENT),
@@ -46,13 +46,13 @@ class Card(NamedTuple):
         title: what happened, on one line; the cause comes first.
         facts: further facts by name, the most useful first.
         links: URLs by text, the most useful first.
-        told: names of the attributes that the card tells.
+        shown: names of the attributes that the card shows.
     """
 
     title: str
     facts: dict[str, str]
     links: dict[str, str]
-    told: frozenset[str]
+    shown: frozenset[str]
 
 
 def card_of(notice: Notice, with_tags: bool = True, with_name: bool = True) -> Card:
@@ -78,15 +78,15 @@ def card_of(notice: Notice, with_tags: bool = True, with_name: bool = True) -> C
     found = {name: str(value) for name, value in facts.items() if value not in (None, "")}
     if with_tags:
         found |= tags_of(event.attributes, (*found, "Time"))
-    return Card(title_of(event), found, links_of(event), _told(event.attributes))
+    return Card(title_of(event), found, links_of(event), _shown(event.attributes))
 
 
-def _told(attributes: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the attributes that a card tells. The card alone decides on links."""
+def _shown(attributes: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the attributes that a card shows. The card alone decides on links."""
     links = (name for name, _ in (*_LINKS, _UI))
     tags = (name for name in attributes if name.startswith(TAG))
     place = next((name for name in _PLACES if attributes.get(name)), "")
-    return frozenset((*_TOLD, *links, *tags, place))
+    return frozenset((*_SHOWN, *links, *tags, place))
 
 
 def title_of(event: Event) -> str:
@@ -137,7 +137,7 @@ def _rerun(attributes: Mapping[str, Any]) -> str:
 
 
 def _application(event: Event, with_name: bool) -> str:
-    """Return name and id of the application, and whether it has ended, as far as the event tells."""
+    """Return name and id of the application, and whether it has ended, as far as the event says."""
     attributes = event.attributes
     name, app_id = application_of(attributes), str(attributes.get("spark.app.id", ""))
     who = f"{name} ({app_id})" if app_id not in ("", name) else name

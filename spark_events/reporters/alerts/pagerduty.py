@@ -64,7 +64,7 @@ def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
     said = (card.title, *card.facts.values(), on_one_line(stack))
 
     def is_repeated(name: str, value: AttributeValue) -> bool:
-        if name in card.told or name in _FIELDS:
+        if name in card.shown or name in _FIELDS:
             return True
         if name == "exception.stacktrace" or not isinstance(value, str):
             return False

@@ -62,8 +62,8 @@ final class WriteCommand {
     String arguments = isAlone && writesInside && !isV2 ? PlanTables.argumentsOf(name, description) : "";
     Matcher overwrites = OVERWRITES.matcher(arguments);
     boolean replaces = !isConnector && overwrites.lookingAt();
-    String told = isConnector ? arguments : replaces ? overwrites.group() : "";
-    text = Text.beginning((node.simpleString() + " " + told).trim());
+    String shown = isConnector ? arguments : replaces ? overwrites.group() : "";
+    text = Text.beginning((node.simpleString() + " " + shown).trim());
     if (createsTable && isV2) {
       created = text;
     } else {
