@@ -48,7 +48,7 @@ def test_the_frame_of_a_live_thread_is_found() -> None:
 def test_code_without_a_path_belongs_to_a_library() -> None:
     """The code of Cython, as in uvloop, has no path. Regression: an error named uvloop's line, not the user's."""
     assert is_foreign("uvloop/loop.pyx")
-    assert not is_foreign("/work/program.py")
+    assert not is_foreign("/srv/program.py")
 
 
 def test_a_garbage_collection_causes_no_deadlock() -> None:
