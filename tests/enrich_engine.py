@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from spark_events.enrichment.engine import process
 from spark_events.enrichment.engine.calls import Chunk, Part
 from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.engine.job_share import JobShare
+from spark_events.enrichment.engine.ledger import JobLimits, Ledger, leased
 from spark_events.enrichment.plan import Plan
 
 __all__ = ["Run", "chunks_of", "definition", "end", "new_process", "rows_of"]
@@ -77,6 +80,7 @@ class Run:
     Args:
         fn: the user's function.
         made: result of :func:`definition`; default: a new definition.
+        job: limits that a ledger in this process leases to :meth:`of`, as for a task that the driver leases none.
         plan: arguments of the plan.
     """
 
@@ -85,9 +89,12 @@ class Run:
         fn: Callable[..., Any],
         *,
         made: Definition | None = None,
+        job: JobLimits | None = None,
         **plan: Any,
     ) -> None:
-        self.engine = Engine(Plan(fn, **plan), made or definition())
+        self._job = job
+        self._share = None if job is None else JobShare(job, None)
+        self.engine = Engine(Plan(fn, **plan), made or definition(), share=self._share)
 
     def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk | Part, list[Any]], None, None]:
         """Return an iterator over the answers. A test may close the iterator early."""
@@ -105,11 +112,18 @@ class Run:
                 yield chunk
 
         answers: list[Any] = []
-        for number, (chunk, part) in enumerate(self.engine.run(watched())):
-            assert chunk is pulled[number]
-            assert len(part) == len(chunk.rows)
-            answers += part
+        with self._leasing():
+            for number, (chunk, part) in enumerate(self.engine.run(watched())):
+                assert chunk is pulled[number]
+                assert len(part) == len(chunk.rows)
+                answers += part
         return answers
+
+    def _leasing(self) -> contextlib.AbstractContextManager[None]:
+        if self._job is None or self._share is None:
+            return contextlib.nullcontext()
+        lease = functools.partial(leased, Ledger(self._job), 0)
+        return process.current_process().background.running(functools.partial(self._share.run, lease))
 
     def as_answered(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[tuple[Any, Any]]:
         """Return pairs of row and answer, in the order in which the engine yields them."""

@@ -20,6 +20,7 @@ from fakes import eventually
 from lateness import Witness
 
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.settings import CircuitBreaker, Retry
 
 pytestmark = pytest.mark.faults
@@ -86,13 +87,13 @@ def client(request: pytest.FixtureRequest) -> type[Client]:
     return asked
 
 
-def looked_up(client: type[Client], service: EnrichService, **plan: Any) -> Run:
+def looked_up(client: type[Client], service: EnrichService, job: JobLimits | None = None, **plan: Any) -> Run:
     url = service.url
 
     def opened() -> AbstractAsyncContextManager[Any]:
         return client.opened(url)
 
-    return Run(client.lookup, resource=opened, **{"retry": QUICK, **plan})
+    return Run(client.lookup, job=job, resource=opened, **{"retry": QUICK, **plan})
 
 
 def users(rows: int) -> list[str]:
@@ -173,7 +174,7 @@ def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
     """With a rate of 60 calls per second, a service that allows 90 calls in any second rejects no call."""
     # The service counts calls in every one-second window. Its limit of 90 allows for late calls on a busy machine.
     service.script(limit=limit(90))
-    assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
+    assert looked_up(Aiohttp, service, JobLimits(60), max_in_flight=50).of(range(150)) == users(150)
     calls = service.calls()
     assert len(calls) == 150
     assert {call.outcome for call in calls} == {"200"}

@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from spark_events.loops import unwind
@@ -52,6 +52,27 @@ class BackgroundLoop:
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the loop; must be called from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    @contextlib.contextmanager
+    def running(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[None]:
+        """Run work on the loop during a block, and cancel it afterwards.
+
+        If a user's function cancels all tasks of the loop, the work starts again: calls wait for its result.
+        """
+        is_over = False
+
+        async def keep() -> None:
+            while not (is_over or self._closing):
+                with contextlib.suppress(asyncio.CancelledError):
+                    return await work()
+
+        kept = self.submit(keep())
+        try:
+            yield
+        finally:
+            is_over = True
+            with contextlib.suppress(RuntimeError):  # the loop ended with its process
+                kept.cancel()
 
     def end(self) -> None:
         """Stop the loop and its thread without waiting; only the owner may call this method, from any thread."""

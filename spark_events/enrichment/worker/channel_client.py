@@ -182,13 +182,11 @@ class ChannelAddress:
             state: reports over the connection; None if the task shares nothing.
         """
         listener = _Listener(self, attempt, on_stop, share, alone, progress, state)
-        listening = loop.submit(listener.run())
-        try:
-            yield
-        finally:
-            listener.is_over = True
-            with contextlib.suppress(RuntimeError):  # the loop ended with its process
-                listening.cancel()
+        with loop.running(listener.run):
+            try:
+                yield
+            finally:
+                listener.is_over = True
 
 
 class _Listener:
@@ -225,7 +223,8 @@ class _Listener:
         self._lease: asyncio.Future[Lease] | None = None
 
     async def run(self) -> None:
-        """Connect, and use the connection until it closes."""
+        """Connect, and use the connection until it closes; runs again after a cancellation by a user's function."""
+        self._number = self._shares = self._asked = 0
         host, port = self._address.host, self._address.port
         seconds = _RECONNECT_SECONDS if host in _silent else _CONNECT_SECONDS
         try:

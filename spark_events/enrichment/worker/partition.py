@@ -107,8 +107,7 @@ class Partition:
                 )
                 stack.enter_context(listening)
             elif share is not None:
-                sharing = process.background.submit(self._share_evenly(""))
-                stack.callback(sharing.cancel)
+                stack.enter_context(process.background.running(functools.partial(self._share_evenly, "")))
             answered = self._engine.run(self._chunks(batches))
             if self._recording is not None:
                 stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._write_early))

@@ -16,6 +16,7 @@ from reporters.peers.postgresql import PostgreSQL
 from reporters.running import IMPATIENT, Running
 from spark_events import Event, EventBuilder, Severity
 from spark_events.event import Attributes
+from spark_events.reporters.database import event_tables
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
 #: Database role that does not own the tables.
@@ -192,7 +193,8 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
             assert driver.counters.failures == 0
     counted = database.query("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
     assert [tuple(row) for row in counted] == [(f"d{n}", 50) for n in range(8)]
-    assert [tuple(row) for row in database.query("SELECT version FROM spark_events_schema")] == [(7,)]
+    version = database.query("SELECT version FROM spark_events_schema")
+    assert [tuple(row) for row in version] == [(event_tables.VERSION,)]
 
 
 def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:

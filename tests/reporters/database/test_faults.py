@@ -384,7 +384,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database, monkeypatch: pytes
         monkeypatch.undo()
         running.deliver()
         assert running.counters.delivered == 1
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 7
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == event_tables.VERSION
     assert database.query("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 

@@ -31,7 +31,7 @@ def test_tables_of_an_old_version_are_refused(database: Database, caplog: pytest
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(2)])
         assert running.counters.delivered == 1
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 9
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == event_tables.VERSION
 
 
 def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database) -> None:
@@ -48,7 +48,7 @@ def test_an_upgrade_of_version_2_adds_the_class_to_the_views(database: Database)
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event_at("JobFailureEvent", 200, app_name="shop", **about)])
         assert running.counters.failures == 0
-    assert database.query("SELECT version FROM spark_events_schema")[0][0] == 9
+    assert database.query("SELECT version FROM spark_events_schema")[0][0] == event_tables.VERSION
     rows = database.query("SELECT failure_class, failures FROM spark_events_failures_by_cause")
     assert [tuple(row) for row in rows] == [("DISK_FULL", 2)]
 

@@ -74,6 +74,28 @@ def test_one_task_may_lease_twice_for_lazy_enrichments(loop: BackgroundLoop) -> 
     assert not channel.repeated
 
 
+def test_a_function_that_cancels_every_task_does_not_end_the_leases(loop: BackgroundLoop) -> None:
+    """The connection to the driver is opened again, and stops the task later."""
+    limits, stopped = JobLimits(in_flight=2), threading.Event()
+    share = JobShare(limits, None)
+
+    async def cancel_all() -> None:
+        await share.wait([0.0], again=False)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        share.ended()
+
+    with opened_channel(LOOPBACK, LOOPBACK, Ledger(limits)) as channel:
+        assert channel is not None
+        with channel.address.listening(loop, FIRST, stopped.set, share):
+            for _ in range(5):
+                loop.submit(cancel_all()).result(SECONDS)
+            loop.submit(share.wait([0.0], again=False)).result(SECONDS)
+            channel.stop_all()
+            assert stopped.wait(SECONDS)
+        assert not channel.repeated
+
+
 def test_a_stopped_task_is_notified_while_it_leases(loop: BackgroundLoop) -> None:
     limits, stopped = JobLimits(calls_per_second=1000), threading.Event()
     share = JobShare(limits, None)

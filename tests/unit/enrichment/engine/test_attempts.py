@@ -16,6 +16,7 @@ from fakes import eventually
 from virtual_engine import VirtualRun, virtual_now
 
 from spark_events.enrichment.engine.failure import RowFailure, message_of
+from spark_events.enrichment.engine.ledger import JobLimits
 from spark_events.enrichment.settings import Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
@@ -414,7 +415,7 @@ def _others() -> list[asyncio.Task[Any]]:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rate": 200.0}, {"batch_size": 3}, {"max_in_flight": 1}, {"key": "k"}, {"resource": True}],
+    [{}, {"job": JobLimits(200.0)}, {"batch_size": 3}, {"max_in_flight": 1}, {"key": "k"}, {"resource": True}],
     ids=str,
 )
 def test_a_call_that_cancels_every_task_does_not_end_the_run(options: dict[str, Any]) -> None:
