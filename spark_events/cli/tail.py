@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import shutil
 import sys
 import textwrap
 import time
@@ -15,12 +14,12 @@ from pathlib import Path
 
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.follow import follow
-from spark_events.cli.output import note, show
-from spark_events.cli.stack_traces import shortened, without_repeats
+from spark_events.cli.output import columns, note, show
 from spark_events.cli.times import TIME, millis_of
 from spark_events.config.quoting import quoted_source
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
+from spark_events.event.stack_traces import shortened, without_repeats
 from spark_events.event.text import moment, on_one_line, utc
 from spark_events.report.wording import counted
 from spark_events.reporters.file.reading import STDIN, event_of, lines_of
@@ -85,7 +84,7 @@ def _run(chosen: argparse.Namespace) -> int:
     # Last matching events of the existing file; None without -n, and after the existing file has been read.
     last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
     in_colour = shows_colours(sys.stdout)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = columns() or 0
     held: list[tuple[int, int, Event]] = []
     names: set[str] = set()
     number, is_found = 0, False

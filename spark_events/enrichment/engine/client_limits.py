@@ -54,7 +54,7 @@ def used_up(resource: Any, plan: Plan, used: int, tuning: ClientLimitTuning) -> 
         if isinstance(allowed, int) and window.initial <= allowed < window.max and used >= near * allowed:
             texts.append(
                 f"the {name} client of each task allows {allowed:,} connections, which limits calls in flight: raise "
-                f"{option}, or lower Auto.max to {allowed:,} if the server allows no more connections"
+                f"{option}, or lower Auto.max, which counts for all tasks, to the connections that the server allows"
             )
     return texts
 

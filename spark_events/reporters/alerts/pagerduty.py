@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 from spark_events.event import AttributeValue, Event, Severity
+from spark_events.event.stack_traces import without_repeats
 from spark_events.event.text import on_one_line, rfc3339
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import Card, card_of, tags_of
@@ -57,7 +58,8 @@ def pagerduty(routing_key: str) -> AlertFormat:
 def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
     """Return the attributes that neither the card, nor another field, nor the stack trace contains.
 
-    An identifier may stand in a sentence by chance, so only sentences are compared with other texts.
+    An identifier may stand in a sentence by chance, so only sentences are compared with other texts. The stack trace
+    contains each traceback once.
     """
     attributes = event.attributes
     stack = str(attributes.get("exception.stacktrace", ""))
@@ -73,7 +75,10 @@ def _other_attributes(event: Event, card: Card) -> dict[str, AttributeValue]:
         text = on_one_line(value.strip())
         return bool(stack and stack[:_REPEATED] in value) or (" " in text and any(text in one for one in said))
 
-    return {name: value for name, value in attributes.items() if not is_repeated(name, value)}
+    others = {name: value for name, value in attributes.items() if not is_repeated(name, value)}
+    if stack:
+        others["exception.stacktrace"] = "\n".join(without_repeats(stack.splitlines()))
+    return others
 
 
 def _shortened(key: str) -> str:

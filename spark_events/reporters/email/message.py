@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_events.event import Event
+from spark_events.event.stack_traces import without_repeats
 from spark_events.event.text import on_one_line, utc
 from spark_events.reporters.alerts.alert_requests import AlertFormat, AlertRequest
 from spark_events.reporters.alerts.card import card_of, cut
@@ -28,7 +29,8 @@ def _alert(notice: Notice) -> list[AlertRequest]:
     lines += ["", *(f"{text}: {url}" for text, url in card.links.items())] if card.links else []
     lines += ["", f"Time: {_time(notice.event)} UTC", f"Event: {notice.event.event_id}"]
     stack = str(notice.event.attributes.get("exception.stacktrace", ""))
-    lines += ["", cut(stack, _STACK)] if stack and not notice.is_recovery else []
+    if stack and not notice.is_recovery:
+        lines += ["", cut("\n".join(without_repeats(stack.splitlines())), _STACK)]
     return [AlertRequest(notice.keys, _mail(subject, lines))]
 
 

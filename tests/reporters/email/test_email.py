@@ -24,7 +24,11 @@ from spark_events.reporters.email.email_reporter import EmailReporter
 from spark_events.reporters.email.message import EMAIL, digest_of
 
 PASSWORD = "kf83-Hdk2"
-CAUSE = {"failure.root_cause": "ValueError: no currency", "exception.stacktrace": "Traceback:\n  ValueError"}
+TRACEBACK = 'Traceback (most recent call last):\n  File "pay.py", line 7\nValueError: no currency'
+CAUSE = {
+    "failure.root_cause": "ValueError: no currency",
+    "exception.stacktrace": f"a.SparkException: {TRACEBACK}\nCaused by: a.PythonException: {TRACEBACK}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def test_an_alert_and_its_recovery_are_one_mail_each(tls: str, authority: trustm
     assert (one["To"], one["From"]) == ("ops@example.com, ada@example.com", "spark@example.com")
     text = one.get_content().replace("\r\n", "\n")
     assert text.startswith("Application: shop\n")
-    assert text.endswith("Traceback:\n  ValueError\n")
+    assert text.endswith(f"\n\na.SparkException: {TRACEBACK}\nCaused by: a.PythonException: the traceback above\n")
     assert other["Subject"].startswith("Recovered: shop: ")
 
 

@@ -271,9 +271,20 @@ def test_a_recovery_and_an_event_without_an_application_do_not_say_whether_it_ru
 
 
 def test_pagerduty_has_the_stack_trace_once() -> None:
-    (body,) = sent(pagerduty("R"), failure(failure__python_traceback=STACK + " " * 80))
+    """Spark repeats the traceback of a task in the job's exception and in its cause."""
+    trace = (
+        f"a.SparkException: {STACK}\n\tat a.B.c(B.java:1)\nCaused by: a.PythonException: {STACK}\n\tat a.D.e(D.java:2)"
+    )
+    changes = {
+        "failure__python_traceback": trace + " " * 80,
+        "exception__stacktrace": trace,
+        "exception__message": STACK,
+    }
+    (body,) = sent(pagerduty("R"), failure(**changes))
     details = body["payload"]["custom_details"]
     assert [name for name, value in details.items() if "line 3" in str(value)] == ["exception.stacktrace"]
+    assert details["exception.stacktrace"].count("line 3") == 1
+    assert "Caused by: a.PythonException: the traceback above" in details["exception.stacktrace"]
     assert details["Rerun"] == "does not help until the cause is corrected (USER_CODE)"
     assert body["payload"]["summary"].startswith(CAUSE)
 

@@ -22,8 +22,8 @@ from spark_events import Event, __version__, jars
 from spark_events.cli import conf, main, tail
 from spark_events.cli.examples import EXAMPLES
 from spark_events.cli.main import argument_parser
-from spark_events.cli.stack_traces import shortened
 from spark_events.event import encode_event, encode_lines
+from spark_events.event.stack_traces import shortened
 from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.log_reporter import LogConfig, LogReporter
 
@@ -300,6 +300,23 @@ def test_tail_prints_each_traceback_once(tmp_path: Path, capsys: pytest.CaptureF
         assert shown.count(once) == 1, shown
     assert shown.count("Traceback (most recent call last)") == 2
     assert "Caused by: org.example.PythonException: the traceback above" in shown
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("80", 80), (None, 400)])
+def test_tail_wraps_lines_in_a_pipe_only_to_given_columns(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str | None,
+    widest: int,
+) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, event(1, **{"exception.message": "no currency " * 40}))
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert main(["tail", "-v", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (max(map(len, lines)) <= 80) is (widest == 80)
 
 
 @pytest.mark.parametrize("frames", [2, 40])
