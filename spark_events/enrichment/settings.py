@@ -263,10 +263,10 @@ class Limits:
         circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
         buffer: space for rows and answers.
         driver_channel: whether the driver opens a port, while a batch of ``enrich_batch`` runs or from ``enrich`` on.
-            Over this port, the driver leases parts of the job's limits to the tasks, and stops the tasks of a batch
-            immediately when the batch is abandoned. Without the port, with ``enrich`` and with Connect, tasks continue
-            their calls until Spark kills the tasks after two to four seconds. With Connect on Spark 4.0, Spark does not
-            kill the tasks, so the calls continue until the batch is complete.
+            Over this port, the driver leases parts of the job's limits to the tasks, receives the progress of a batch,
+            and stops its tasks immediately when the batch is abandoned. Without the port, with ``enrich`` and with
+            Connect, tasks continue their calls until Spark kills the tasks after two to four seconds. With Connect on
+            Spark 4.0, Spark does not kill the tasks, so the calls continue until the batch is complete.
 
     Raises:
         InvalidPlanError: when a value or a combination of values is invalid.
