@@ -9,7 +9,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.event.text import lasting
-from spark_events.records.plan_tables import PlannedNode, tables
+from spark_events.records.plan_tables import NAMED_WRITE, PlannedNode, tables
 from spark_events.records.types import DataWritten
 from spark_events.translate.clients import with_client
 from spark_events.translate.draft import Draft, counted, present
@@ -160,7 +160,7 @@ def _mode(nodes: Sequence[str]) -> str | None:
 
 
 def _written_by(node: str) -> str | None:
-    name = _NAME.match(node)
+    name = NAMED_WRITE.match(node) or _NAME.match(node)
     if name is None:
         return None
     found = tables([PlannedNode(name[0], arguments=node[name.end() :].strip())])[1]

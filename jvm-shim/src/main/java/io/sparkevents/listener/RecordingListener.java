@@ -128,8 +128,8 @@ public class RecordingListener extends ExclusionListener {
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
+    run(() -> writes.stageCompleted(event.stageInfo()));
     run(() -> {
-      writes.stageCompleted(event.stageInfo());
       jobs.stageEnded(stages.completed(event), event.stageInfo().failureReason().isDefined());
       hand(totals.recordIfDue(StageRecords.time(event.stageInfo().completionTime())));
     });
