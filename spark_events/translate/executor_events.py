@@ -65,7 +65,7 @@ class ExecutorEvents:
 
     Args:
         most: events per minute; 0: no events.
-        of_stage: returns the attributes of a running stage attempt, by the stage's id and the attempt; empty if unknown.
+        of_stage: returns the attributes of a running stage attempt, by stage id and attempt; empty if unknown.
 
     Attributes:
         next_due: time at which the summary of suppressed events is due, in milliseconds since the epoch; None if

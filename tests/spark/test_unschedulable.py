@@ -14,10 +14,15 @@ SETTINGS = {
     # Two workers; dynamic allocation begins with the executor of one of them.
     "spark.master": "local-cluster[2,2,1024]",
     "spark.executor.memory": "1g",
+    # Otherwise, dynamic allocation assumes one core, and requests both executors at once.
+    "spark.executor.cores": "2",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "1",
     "spark.dynamicAllocation.maxExecutors": "2",
+    # Longer than the test takes on a busy machine.
+    "spark.dynamicAllocation.executorIdleTimeout": "600s",
+    "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout": "600s",
     "spark.excludeOnFailure.enabled": "true",
     **PLAIN_EVENT_LOG,
 }
