@@ -99,8 +99,8 @@ class WriteCommand:
         """Note the values that the tasks of a stage have counted."""
         names = {metric.accumulator_id: metric.name for metric in self.counts}
         for one in accumulables:
-            if one.id in names and isinstance(one.value, int | str):
-                self.values[names[one.id]] = int(one.value)
+            if one.id in names and str(one.value).isdecimal():
+                self.values[names[one.id]] = int(str(one.value))
 
 
 def write_commands(plan: PlanNode | None, description: str) -> list[WriteCommand]:
