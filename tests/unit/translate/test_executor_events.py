@@ -201,7 +201,7 @@ def test_an_exclusion_from_a_stage_names_the_client_of_the_stage(kind: str) -> N
     _, (event,) = translated([application_start(), submitted, {**about, **stage}])
     assert event.attributes["spark.connect.user_id"] == "ada"
     assert event.attributes["spark.connect.session_id"] == session
-    assert "tage 23 (user 'ada', session 839c8b37) " in event.body
+    assert "stage 23 (user 'ada', session 839c8b37) " in event.body.lower()
 
 
 def test_exclusions_beyond_the_limit_are_counted_apart_from_losses() -> None:
