@@ -19,7 +19,7 @@ from spark_events.report.cards import card
 from spark_events.report.numbers import QUERY
 from spark_events.report.report_model import KafkaRecord, Link, ProblemCard, StaleSource
 from spark_events.report.table import EventTable
-from spark_events.report.wording import counted, named, span, typed, when
+from spark_events.report.wording import counted, named, span, typed, typed_key, when
 
 _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 #: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
@@ -384,7 +384,7 @@ def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
 
 def _command(place: str, application: str, app_id: str | None, key: str | None) -> str:
     command = f"spark-events why {shlex.quote(place)} {shlex.quote(typed(application, app_id))}"
-    return command if key is None else f"{command} --incident {shlex.quote(key)}"
+    return command if key is None else f"{command} --incident {shlex.quote(typed_key(key, _slug(key)))}"
 
 
 def _slug(key: str) -> str:
