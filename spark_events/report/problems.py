@@ -110,7 +110,8 @@ LEFT JOIN ended ON ended.app_id = now.app_id
 # unknown.
 _COMMITTED = f"""
 SELECT {QUERY} AS subject, 'a:' || app AS application, coalesce(environment, '') AS environment,
-  arg_max(batch_id, (ts, sequence)), CASE WHEN arg_max(coalesce(is_ahead, false), (ts, sequence)) THEN NULL ELSE max(ts) END
+  arg_max(batch_id, (ts, sequence)),
+  CASE WHEN arg_max(coalesce(is_ahead, false), (ts, sequence)) THEN NULL ELSE max(ts) END
 FROM event
 WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
   AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
