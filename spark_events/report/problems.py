@@ -106,10 +106,12 @@ LEFT JOIN inside ON inside.app_name = now.app_name AND inside.environment = now.
 LEFT JOIN named ON named.entity = now.entity AND named.subject = now.subject AND named.environment = now.environment
 LEFT JOIN ended ON ended.app_id = now.app_id
 """
-# A query of the same name in another environment is other work.
+# A query of the same name in another environment is other work. The time of a commit that is dated in the future is
+# unknown.
 _COMMITTED = f"""
 SELECT {QUERY} AS subject, 'a:' || app AS application, coalesce(environment, '') AS environment,
-  arg_max(batch_id, (ts, sequence)), max(ts)
+  arg_max(batch_id, (ts, sequence)),
+  CASE WHEN arg_max(coalesce(is_ahead, false), (ts, sequence)) THEN NULL ELSE max(ts) END
 FROM event
 WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
   AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
@@ -146,7 +148,7 @@ def problems_of(table: EventTable, begin: int, at: int, place: str) -> tuple[Pro
     return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
 
 
-def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int]]:
+def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int | None]]:
     """Return batch and time of the last commit of each query, and of each application that has only one query."""
     rows = table.run(_COMMITTED)
     queries = Counter((application, where) for _, application, where, _, _ in rows)
@@ -203,7 +205,7 @@ def _affected_by(row: dict[str, Any]) -> _Affected:
 
 
 def _problem(
-    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
+    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int | None]], at: int, place: str
 ) -> ProblemCard:
     start: dict[str, Any] = json.loads(row["base"] or "{}")
     reported: dict[str, Any] = json.loads(row["attributes"] or "{}")

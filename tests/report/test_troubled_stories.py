@@ -330,6 +330,7 @@ def test_events_of_the_future_are_told_and_end_no_silence(capsys: pytest.Capture
     assert report.newest_age_ms == MINUTE
     (problem,) = report.problems
     assert problem.since == stories.NOW - 31 * MINUTE
+    assert "data:    batch 29 was the last commit\n" in problem.text
     print_report(report, 120)
     assert "! 1 event is dated in the future, by up to 5 h" in capsys.readouterr().out
 
