@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from spark_events.config import Kind, number
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["SECONDS", "SECONDS_OR_ZERO", "check", "columns_of", "instance", "refuse"]
+__all__ = [
+    "CONNECT_URL", "SECONDS", "SECONDS_OR_ZERO", "check", "columns_of", "instance", "message_first", "refuse",
+]  # fmt: skip
+
+E = TypeVar("E", bound=Exception)
 
 SECONDS = number("seconds, above 0", above=0)
 SECONDS_OR_ZERO = number("seconds, 0 or more", at_least=0)
+#: Environment variable that the Connect server sets in the process that runs foreachBatch.
+CONNECT_URL = "SPARK_CONNECT_LOCAL_URL"
 
 
 def refuse(name: str, given: object, allowed: str) -> NoReturn:
     """Raise the error for an invalid value."""
-    raise InvalidPlanError(f"{name} is {given!r}; allowed: {allowed}")
+    raise message_first(InvalidPlanError(f"{name} is {given!r}; allowed: {allowed}"))
+
+
+def message_first(error: E) -> E:
+    """Let the traceback of an error begin with its message, if ``foreachBatch`` runs this code.
+
+    Python prints the cause before the traceback, so the exception of the query begins with the message.
+    """
+    if _is_streamed():
+        error.__cause__ = type(error)(str(error))
+    return error
+
+
+def _is_streamed() -> bool:
+    """Return whether ``foreachBatch`` runs this code, as far as Spark reports it in this thread."""
+    if CONNECT_URL in os.environ:
+        return True
+    with contextlib.suppress(Exception):  # Spark is not installed, not running, or does not answer
+        context = sys.modules["pyspark"].SparkContext._active_spark_context
+        return context.getLocalProperty("streaming.sql.batchId") is not None
+    return False
 
 
 def check(name: str, given: object, kind: Kind[Any]) -> None:

@@ -12,7 +12,7 @@ from spark_events.enrichment.signature import names_in
 __all__ = ["different", "hint", "hints"]
 
 #: Errors raised by a function that parses an error page as if it were an answer.
-_MISREAD = ("KeyError", "json.decoder.JSONDecodeError", "aiohttp.client_exceptions.ContentTypeError")
+_MISREAD = ("KeyError", "JSONDecodeError", "ContentTypeError")
 #: Results of a function that has not awaited a call.
 _NOT_AWAITED = tuple(f"the function returned {kind}," for kind in ("coroutine", "Task", "Future"))
 #: Beginning of the message of Python when code uses the result of a call that it has not awaited.
@@ -66,7 +66,7 @@ def hint(plan: Plan, failure: RowFailure) -> str:
         if "loads" in names_in(plan.fn):
             # The function decodes a text within the answer, such as that of a language model.
             return "the text in the answer is not valid JSON: give Retry(on_invalid=True) to ask again"
-    if failure.type in _MISREAD or (is_misfit and "a mapping without" in failure.message):
+    if failure.type.rpartition(".")[2] in _MISREAD or (is_misfit and "a mapping without" in failure.message):
         called = names_in(plan.fn) | names_in(plan.resource)
         if "json" in called and "raise_for_status" not in called:
             return "the service may have answered with an error status: call raise_for_status() before json()"

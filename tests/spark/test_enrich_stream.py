@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import GIVES_UP, ONCE, by_value, lookup, opener, session, stream
 from spark.harness import committed, wait_for
 
-from spark_events import Buffer, EnrichmentError, InvalidPlanError, Limits, Replay, enrich, enrich_batch
+from spark_events import Auto, Buffer, EnrichmentError, InvalidPlanError, Limits, Replay, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -137,19 +137,42 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
     assert len(set(before.values())) == 20
 
 
+#: For calls that type checkers reject.
+any_batch: Any = enrich_batch
+
+
+async def reads_another_column(row: Any) -> dict[str, Any]:
+    return {"name": row.user}
+
+
+async def answers(row: Any) -> dict[str, Any]:
+    return {"name": str(row.id)}
+
+
 @pytest.mark.any_spark
-def test_an_invalid_argument_is_the_first_line_of_the_exception(
-    spark: SparkSession, source: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("mistake", "cause"),
+    [
+        (lambda df: enrich_batch(df, answers, output=OUTPUT, input_cols="user"), "input_cols contains 'user', which "),
+        (lambda df: any_batch(df, answers, OUTPUT), "enrich_batch(): too many positional arguments; write "),
+        (lambda df: enrich_batch(df, answers, output=OUTPUT, limits=Limits(Auto(max=10, initial=20))), "initial is 20"),
+        (lambda df: enrich_batch(df, answers, output=OUTPUT, retry=Retry(attempts=0)), "Retry.attempts is 0; allowed"),
+        (lambda df: any_batch(df, answers, output=OUTPUT, on_failure="dead_letter").write, "returns two DataFrames"),
+        (lambda df: enrich_batch(df, reads_another_column, output=OUTPUT), "no column 'user'; the function receives"),
+    ],
+)
+def test_a_mistake_is_the_first_line_of_the_exception(
+    spark: SparkSession, source: Path, tmp_path: Path, mistake: Callable[[DataFrame], object], cause: str
 ) -> None:
     """The exception of the query begins with the cause, not with frames of py4j and of this package."""
 
     def process(df: DataFrame, batch_id: int) -> None:
-        enrich_batch(df, lookup, output="name string", input_cols="user")
+        mistake(df)
 
     query = stream(spark, source, tmp_path / "checkpoint", process)
     with pytest.raises(StreamingQueryException):
         finish(query)
-    assert "input_cols contains 'user', which does not exist; allowed: id" in str(query.exception())[:200]
+    assert cause in str(query.exception())[:200]
 
 
 @pytest.mark.any_spark

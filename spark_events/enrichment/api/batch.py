@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spark_events.enrichment.api.request import Request, mapped
 from spark_events.enrichment.api.schema import quoted, typed
+from spark_events.enrichment.checks import message_first
 from spark_events.enrichment.driver.batch_names import names
 from spark_events.enrichment.driver.channel_server import batch_channel
 from spark_events.enrichment.driver.checkpoint import settle
@@ -52,10 +53,11 @@ class WithDeadLetters(tuple["DataFrame", "DataFrame"]):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(
+        text = (
             f"enrich_batch with on_failure='dead_letter' returns two DataFrames, which have no attribute {name!r} "
             "together: write enriched, dead = enrich_batch(…)"
         )
+        raise message_first(AttributeError(text))
 
     def __getitem__(self, which: Any) -> Any:
         # A tuple would report the type of its index.

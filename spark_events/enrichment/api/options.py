@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from spark_events.enrichment.api.schema import existing
-from spark_events.enrichment.checks import columns_of, instance, refuse
-from spark_events.enrichment.driver.micro_batch import is_streamed
+from spark_events.enrichment.checks import columns_of, instance, message_first, refuse
 from spark_events.enrichment.engine.models import is_model
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.settings import (
@@ -57,13 +56,19 @@ _SYNONYMS = {
 
 def names_checked(function: F) -> F:
     """Make a function reject unknown arguments with a message that names the right argument, or all of them."""
-    known = list(inspect.signature(function).parameters)
+    signature = inspect.signature(function)
+    known = list(signature.parameters)
 
     def checked(*args: Any, **named: Any) -> Any:
         for name in named:
             if name in known:
                 continue
             raise InvalidPlanError(f"{function.__name__}() has no argument {name!r}; {_meant(name, known)}")
+        try:
+            signature.bind(*args, **named)
+        except TypeError as wrong:
+            name = function.__name__
+            raise InvalidPlanError(f"{name}(): {wrong}; write {name}(df, fn, output=…)") from None
         df = args[0] if args else named.get("df")
         if not hasattr(type(df), "isStreaming"):  # on the object, this would ask the JVM or the server
             kind = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
@@ -75,10 +80,8 @@ def names_checked(function: F) -> F:
         try:
             return checked(*args, **named)
         except InvalidPlanError as error:
-            if not is_streamed(args[0] if args else named.get("df")):
-                raise
-            # Python prints the cause before the traceback, so the exception of the query begins with the message.
-            raise error from InvalidPlanError(str(error))
+            message_first(error)
+            raise
 
     return summarised  # type: ignore[return-value]
 
@@ -97,7 +100,7 @@ def _meant(name: str, known: list[str]) -> str:
     if option in known:
         return f"did you mean {option}?"
     options = [field for kind in (*_OPTIONS.values(), *_OF_LIMITS.values()) for field in kind.__dataclass_fields__]
-    near = difflib.get_close_matches(name, [*known, *options], n=1)
+    near = difflib.get_close_matches(name, [*known, *options, *_SYNONYMS], n=1)
     if near and near[0] not in known:
         return _meant(near[0], known)
     return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"

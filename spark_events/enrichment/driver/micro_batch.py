@@ -9,6 +9,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from spark_events.enrichment.checks import CONNECT_URL
 from spark_events.enrichment.worker.map_in_arrow import BATCH_ID, QUERY_ID
 from spark_events.errors import InvalidPlanError
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOG = logging.getLogger(__name__)
-#: Environment variable that the Connect server sets in the process that runs foreachBatch.
-_CONNECT_URL = "SPARK_CONNECT_LOCAL_URL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,14 +57,6 @@ def is_connect(df: DataFrame) -> bool:
     return type(df).__module__.startswith("pyspark.sql.connect")
 
 
-def is_streamed(df: Any) -> bool:
-    """Return whether ``foreachBatch`` runs this code, as far as Spark reports it in this thread."""
-    if is_connect(df):
-        return _CONNECT_URL in os.environ
-    context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
-    return context is not None and context.getLocalProperty(BATCH_ID) is not None
-
-
 def is_local(df: DataFrame) -> bool:
     """Return whether the driver is the only executor of a classic session, so no executor can be lost alone."""
     master = str(df.sparkSession.sparkContext.master)
@@ -79,7 +70,7 @@ def micro_batch(df: DataFrame, batch_id: int | None, query: str | None) -> Micro
         InvalidPlanError: when Spark does not report a query and batch that are required.
     """
     if is_connect(df):
-        streams = _CONNECT_URL in os.environ
+        streams = CONNECT_URL in os.environ
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
                 "idempotency keys need the query and batch of this DataFrame, and Spark Connect does not report them: "

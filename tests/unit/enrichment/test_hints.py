@@ -52,6 +52,7 @@ NO_COLUMN = RowFailure("error", "OutputError", "the function returned a mapping 
 NESTED = RowFailure("error", "RuntimeError", "This event loop is already running")
 NESTED_RUN = RowFailure("error", "RuntimeError", "asyncio.run() cannot be called from a running event loop")
 NO_JSON = RowFailure("error", "json.decoder.JSONDecodeError", "Expecting value: line 1 column 1 (char 0)")
+NO_JSON_OF_REQUESTS = RowFailure("error", "requests.exceptions.JSONDecodeError", NO_JSON.message)
 NO_KEY = RowFailure("error", "KeyError", "'country'")
 A_LIST = RowFailure("error", "OutputError", "the function returned list, not a mapping with x")
 NOT_AWAITED = RowFailure("error", "OutputError", "the function returned coroutine, not a mapping with x")
@@ -85,6 +86,7 @@ RESOURCE, STATUS, SEVERAL, ONE, AWAIT = (
         (Plan(checked), NESTED, AWAIT),
         (Plan(checked), NESTED_RUN, AWAIT),
         (Plan(unchecked, resource=opened), NO_JSON, STATUS),
+        (Plan(unchecked, resource=opened), NO_JSON_OF_REQUESTS, STATUS),
         (Plan(decodes, resource=opened), NO_JSON, "give Retry(on_invalid=True)"),
         (Plan(decodes, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),
         (Plan(unchecked, resource=opened, retry=Retry(on_invalid=True)), NO_JSON, ""),

@@ -64,6 +64,7 @@ def test_help_names_every_argument(function: Any) -> None:
         ("schema", "() has no argument 'schema'; did you mean output?"),
         ("on_error", "() has no argument 'on_error'; did you mean on_failure?"),
         ("attempt", "() has no argument 'attempt'; write retry=Retry(attempts=…)"),
+        ("max_conccurency", "() has no argument 'max_conccurency'; write limits=Limits(max_in_flight=…)"),
         ("zzz", "() has no argument 'zzz'; allowed: df, fn, output"),
     ],
 )
@@ -96,6 +97,25 @@ def test_plain_values_instead_of_options(argument: dict[str, Any], message: str)
     with pytest.raises(InvalidPlanError) as caught:
         enrich(FRAME, lookup, output="x long", **argument)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("function", [enrich, enrich_batch])
+@pytest.mark.parametrize(
+    ("given", "named", "message"),
+    [
+        ((FRAME, lookup, "x long"), {}, "too many positional arguments"),
+        ((FRAME, lookup), {}, "missing a required argument: 'output'"),
+        ((FRAME,), {"output": "x long"}, "missing a required argument: 'fn'"),
+        ((FRAME, lookup), {"fn": lookup, "output": "x long"}, "multiple values for argument 'fn'"),
+    ],
+)
+def test_missing_and_positional_arguments(
+    function: Any, given: tuple[Any, ...], named: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidPlanError) as caught:
+        function(*given, **named)
+    name = function.__name__
+    assert str(caught.value) == f"{name}(): {message}; write {name}(df, fn, output=…)"
 
 
 @pytest.mark.parametrize("function", [enrich, enrich_batch])
