@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar airflow alertmanager broker browser collector dagster junit logql connect kafka-connector operators yarn peers frameworks storages check lint types spelling docs imports screenshots test test-matrix demo bench changes release wheel clean
+.PHONY: help setup environments jar airflow alertmanager broker browser collector dagster junit logql connect kafka-connector operators yarn peers row-level frameworks storages check lint types spelling docs imports screenshots test test-matrix demo bench changes release wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -58,6 +58,9 @@ logql: setup ## fetch Grafana's parser of LogQL for tests/reporters/otlp/test_lo
 
 yarn: setup ## fetch the YARN cluster for tests/spark/test_yarn_endings.py, which is skipped without it
 	@bash .ci/jars yarn
+
+row-level: setup ## fetch Spark's test connector for tests/spark/test_row_level.py, which is skipped without it
+	@bash .ci/jars row-level
 
 table-formats: setup ## fetch Delta Lake and Iceberg for tests/spark/test_table_formats.py, which is skipped without them
 	@bash .ci/jars table-formats-3.5

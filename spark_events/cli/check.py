@@ -15,6 +15,7 @@ from spark_events.config import Settings, text
 from spark_events.config.quoting import quoted
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.config.value_kinds import PATHS
+from spark_events.dispatch.delivery_config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.pipeline import Pipeline, build
 from spark_events.dispatch.pipeline_plan import PipelinePlan, read
@@ -58,7 +59,7 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     settings = given.settings(resolves=not chosen.offline)
     plan, mistakes = _plan(settings, chosen.offline)
-    wiring = _wiring_offline(given) if chosen.offline else _wiring(given)
+    wiring = _wiring_offline(given) if chosen.offline else _wiring(given, settings)
     problems = [*wiring, *mistakes]
     disabled = () if plan is None else plan.disabled
     show(f"{given.origin}:")
@@ -68,7 +69,7 @@ def _run(chosen: argparse.Namespace) -> int:
         show(f"  not checked, because the value is elsewhere: {', '.join(settings.unchecked)}")
     if plan is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
-        show(table(("reporter", "type", "guarantee", "isolation"), _reporters(plan, given)))
+        show(table(("reporter", "type", "guarantee", "isolation"), _reporters(plan, given, settings.unchecked)))
         for advice in _advice(plan, given):
             show(f"  advice  {advice}")
     if disabled:
@@ -91,11 +92,17 @@ def _plan(settings: Settings, is_offline: bool) -> tuple[PipelinePlan | None, Se
     return plan, [problem for found in made.disabled.values() for problem in found]
 
 
-def _reporters(plan: PipelinePlan, given: Configuration) -> Iterator[tuple[str, ...]]:
-    for name, reporter in plan.reporters.items():
-        below = f"events.reporter.{name}"
-        isolation = given.value(f"{below}.isolation") or "thread"
-        yield name, given.value(f"{below}.type") or "log", reporter.delivery.guarantee, isolation
+def _reporters(plan: PipelinePlan, given: Configuration, unchecked: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table, also of reporters without a plan, because a required value is elsewhere."""
+    keys = [key.removeprefix("spark.").split(".") for key in unchecked]
+    elsewhere = dict.fromkeys(key[2] for key in keys if key[:2] == ["events", "reporter"])
+    # With a reporter whose value is elsewhere, the default reporter does not run.
+    planned = [name for name, reporter in plan.reporters.items() if reporter.type or not elsewhere]
+    for name in dict.fromkeys([*planned, *elsewhere]):
+        below, delivery = f"events.reporter.{name}", DeliveryConfig()
+        guarantee = given.value(f"{below}.delivery.guarantee") or delivery.guarantee
+        type_name = given.value(f"{below}.type") or (plan.reporters[name].type if name in planned else "")
+        yield name, type_name or "log", guarantee, given.value(f"{below}.isolation") or delivery.isolation
 
 
 def _advice(plan: PipelinePlan, given: Configuration) -> Iterator[str]:
@@ -144,7 +151,7 @@ def _missing_listener(given: Configuration) -> Iterator[str]:
         )
 
 
-def _wiring(given: Configuration) -> Iterator[str]:
+def _wiring(given: Configuration, settings: Settings) -> Iterator[str]:
     """Yield the problems of Spark's own properties: listener, class path, Python."""
     yield from _missing_listener(given)
     jars = [
@@ -184,7 +191,8 @@ def _wiring(given: Configuration) -> Iterator[str]:
             )
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:
-        yield f"events.python: given {quoted('events.python', python, text(harmless=PATHS))}, {reason}"
+        shown = quoted("events.python", python, text(harmless=PATHS))
+        yield f"{settings.as_written('events.python')}: given {shown}, {reason}"
 
 
 def _unusable(given: str) -> str | None:

@@ -90,7 +90,8 @@ def _run(chosen: argparse.Namespace) -> int:
             if chosen.json:
                 show_json(msgspec.json.encode({"status": report.status, "problem": None}).decode())
             else:
-                show(report.status)
+                about = "" if chosen.app is None else f"Nothing is wrong with '{chosen.app}' now. Of all applications: "
+                show(on_one_line(f"{about if report.problems else ''}{report.status}"))
             return 0
         has_failed = problem.kind in ("failure", "ended", "crash-loop") or problem.failed_runs > 0
         changed = comparison(table, problem.application, problem.app_id, report.at, has_failed)

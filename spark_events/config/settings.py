@@ -125,7 +125,8 @@ class Settings:
             return section(**values) if usable else None
         except (Exception, SystemExit) as error:
             hidden = self.confidence(prefix).hide(_reason_of(error))
-            self.add_problem(prefix, f"{prefix}: these keys cannot be used together: {hidden}")
+            written = self.as_written(prefix)
+            self.add_problem(prefix, f"{written}: these keys cannot be used together: {hidden}")
             return None
 
     def names_below(self, prefix: str) -> list[str]:

@@ -190,7 +190,8 @@ def read(
     for name in configured:
         prefix = f"{REPORTER}.{name}"
         if not is_name(name):
-            problem = f"{quoted_key(prefix)}: invalid name of a reporter, expected letters, digits, '-' and '_'"
+            shown = quoted_key(settings.as_written(prefix))
+            problem = f"{shown}: invalid name of a reporter, expected letters, digits, '-' and '_'"
             settings.add_problem(prefix, problem)
             settings.ignore_below(prefix)
         elif name not in active:
@@ -276,7 +277,8 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
         try:
             selection = _with_defaults_of(make_type, config, selection, is_given)
         except ValueError as error:
-            settings.add_problem(f"{prefix}.type", f"{prefix}.type: cannot be used: default_includes: {error}")
+            key = settings.as_written(f"{prefix}.type")
+            settings.add_problem(f"{prefix}.type", f"{key}: cannot be used: default_includes: {error}")
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     if make is None or delivery is None or selection is None or breaker is None or spool is None:
@@ -287,7 +289,8 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             key = f"{prefix}.isolation"
             settings.add_problem(
                 key,
-                f"{key}: given 'process', but a reporter object cannot move to another process; pass its class instead",
+                f"{settings.as_written(key)}: given 'process', but a reporter object cannot move to another process;"
+                " pass its class instead",
             )
             return None
         make = partial(_in_process, name, given, settings.below(prefix))

@@ -11,6 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+__all__ = ["NAMED_WRITE", "PlannedNode", "tables"]
+
+_PART = r"(?:[\w-]+|`[^`]+`)"
+#: Write of a connector of DataSource V2. Since Spark 4.3, the name of the node ends with the table.
+NAMED_WRITE = re.compile(
+    rf"(?:AppendData|Overwrite(?:ByExpression|PartitionsDynamic)|ReplaceData|WriteDelta) ({_PART}(?:\.{_PART})*)(?= |$)"
+)
 _SCAN = re.compile(r"(Batch)?Scan (?!ExistingRDD|OneRowRelation)(.*)")
 _LOCATION = re.compile(r"\w+(?: ?\(\d+ paths\))? ?\[([^\]]*)\]?")
 #: Prefix of the name of a cached table.
@@ -54,6 +61,8 @@ def tables(plan: Sequence[PlannedNode]) -> tuple[list[str], list[str]]:
             name = _scanned(scan)
             location = _LOCATION.match(node.location)
             reads.update(dict.fromkeys([name] if name else _paths(location[1]) if location else ()))
+        elif named := NAMED_WRITE.match(node.name):
+            writes[named[1].replace("`", "")] = None
         elif target := next(filter(None, (one.search(node.arguments) for one in _TARGETS)), None):
             writes[".".join(target.groups()).replace("`", "")] = None
     return list(reads), list(writes)

@@ -107,7 +107,7 @@ def build(
         if any(run.start <= until and (run.end is None or run.end >= since or run.is_bad) for run in some)
     }
     source = options.source or (sources[0].source if sources else "SOURCE")
-    problems = problems_of(table, at, plain(source))
+    problems = problems_of(table, since, at, plain(source))
     quiet: dict[str, int] = dict(table.run(_SILENT))
     is_unknown = any(run.end is None for subject in quiet for run in runs.get(subject, ()))
     axis_end = _axis_end(since, until, at) if is_unknown and until_is == "newest event" else until

@@ -36,8 +36,7 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
         yield "line", shortened(problem.location) + source
     if data := "; ".join(_data(problem)):
         yield "data", data
-    if times := _times(problem):
-        yield "times", times
+    yield "times", _times(problem)
     yield "where", "; ".join(_place(problem))
     if problem.links:
         yield "links", "  ".join(f"{link.name} {on_one_line(link.url)}" for link in problem.links)
@@ -45,9 +44,7 @@ def rows(problem: ProblemCard) -> Iterator[tuple[str, str]]:
 
 
 def _times(problem: ProblemCard) -> str:
-    """Return how often this occurred in the period; empty for a silence, because only the present one is known."""
-    if problem.kind == "silent":
-        return ""
+    """Return how often this occurred in the period."""
     what = "failed run" if problem.kind in ("ended", "crash-loop") else "time"
     times = f"{'first' if problem.times == 1 else ordinal(problem.times)} {what} in this period"
     if problem.kind == "failure" and len(problem.subjects) > 1:

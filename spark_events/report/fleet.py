@@ -18,6 +18,7 @@ from spark_events.records.event_log.log_paths import LogPath, place_of
 from spark_events.report.columnar import narrowed, own_column, parquet_files
 from spark_events.report.sources import database_rows, is_database, source_to_type
 from spark_events.report.table import EventTable, column_of, named
+from spark_events.report.wording import typed
 from spark_events.sql import definitions
 from spark_events.sql.dialects import in_database, in_duckdb
 from spark_events.sql.fleet_views import WEEK
@@ -147,9 +148,9 @@ def fleet_of(source: str, options: FleetOptions, load: Callable[[EventTable], No
     """
     applications, failures = _queried(source, options.until, load)
     _name_environments(applications, failures)
-    command = f"spark-events report {shlex.quote(source_to_type(source))} --app "
+    command = f"spark-events report {shlex.quote(source_to_type(source))} --app"
     chosen = [
-        msgspec.convert({**row, "command": command + shlex.quote(row["name"])}, FleetApplication, strict=False)
+        msgspec.convert({**row, "command": _selecting(command, row["name"])}, FleetApplication, strict=False)
         for row in applications
         if row["name"] is not None and options.has(row["name"], row["team"])
     ]
@@ -166,6 +167,12 @@ def fleet_of(source: str, options: FleetOptions, load: Callable[[EventTable], No
         flaky=_ranked(chosen, lambda one: one.changes if one.runs + one.runs_before >= _LEAST_RUNS else 0),
         slower=_ranked(chosen, _added),
     )
+
+
+def _selecting(command: str, name: str) -> str:
+    pattern = shlex.quote(typed(name, None))
+    # After a space, a name with a hyphen would be an option.
+    return f"{command}{'=' if name.startswith('-') else ' '}{pattern}"
 
 
 def _queried(source: str, now: int, load: Callable[[EventTable], None]) -> list[list[dict[str, Any]]]:

@@ -19,7 +19,7 @@ from spark_events.report.cards import card
 from spark_events.report.numbers import QUERY
 from spark_events.report.report_model import KafkaRecord, Link, ProblemCard, StaleSource
 from spark_events.report.table import EventTable
-from spark_events.report.wording import counted, named, span, typed, when
+from spark_events.report.wording import counted, named, span, typed, typed_key, when
 
 _KINDS = ("failure", "ended", "silent", "crash-loop", "overdue", "breaker")
 #: Failed runs in an hour that are a crash loop, as in ``spark_events_now``.
@@ -33,6 +33,8 @@ _PARTS = {
     "sql": ("SQL execution", "An SQL execution", "spark.sql.execution.id"),
     "stage": ("stage", "A stage", "spark.stage.id"),
 }
+# An earlier silence is an interval that was longer than the one that makes the work silent now; of a query, also from
+# the start of a run on, and until its end.
 _ROWS = """
 WITH known AS (SELECT id, any_value(attributes) AS attributes FROM detail GROUP BY id),
 late AS (
@@ -47,6 +49,23 @@ late AS (
 ), failed AS (
   SELECT entity, subject, environment, count(*) AS runs FROM spark_events_runs
   WHERE status IN ('FAILED', 'LOST', 'UNKNOWN') GROUP BY ALL
+), quiet AS (
+  SELECT entity, subject, environment, arg_max(limit_ms, since_ts_millis) AS limit_ms, max(since_ts_millis) AS since
+  FROM spark_events_silent_runs GROUP BY ALL
+), sign AS (
+  SELECT quiet.*, run.app_id, run.query_run_id, unnest([run.started_ts_millis, run.ended_ts_millis]) AS ts
+  FROM quiet JOIN spark_events_runs AS run USING (entity, subject, environment) WHERE entity = 'query'
+  UNION ALL
+  SELECT quiet.*, run.app_id, run.query_run_id, event.ts
+  FROM quiet JOIN spark_events_runs AS run USING (entity, subject, environment)
+  JOIN event ON event.app_id = run.app_id
+    AND (entity = 'application' OR (event.run_id = run.query_run_id AND event.name = 'BatchCommitEvent'))
+), interval_of_run AS (
+  SELECT sign.*, ts - lag(ts) OVER (PARTITION BY entity, subject, environment, app_id, query_run_id ORDER BY ts) AS gap
+  FROM sign WHERE ts BETWEEN {begin} AND since
+), silences AS (
+  SELECT entity, subject, environment, count(*) FILTER (gap > limit_ms) + 1 AS times
+  FROM interval_of_run GROUP BY ALL
 ), inside AS (
   SELECT app_name, environment, list_sort(list(DISTINCT incident_key) FILTER (is_open OR kind = 'failure')) AS keys
   FROM spark_events_incidents GROUP BY ALL
@@ -63,7 +82,8 @@ SELECT now.*, CASE now.entity WHEN 'query' THEN 'q:' ELSE 'a:' END || now.subjec
   CAST(alarm.attributes AS VARCHAR) AS attributes, about.app_id IS NOT DISTINCT FROM now.app_id AS is_of_run,
   CAST(overdue.attributes AS VARCHAR) AS late, late.since AS late_since,
   CAST(start.attributes AS VARCHAR) AS base,
-  CASE WHEN now.incident_key IS NULL THEN failed.runs ELSE history.opened END AS opened,
+  CASE WHEN now.kind = 'silent' THEN silences.times WHEN now.incident_key IS NULL THEN failed.runs
+    ELSE history.opened END AS opened,
   -- Each failure of a crash loop may have recovered, and its queries have no card, but their alerts name the same work.
   coalesce(CASE WHEN now.kind NOT IN ('ended', 'silent', 'crash-loop') THEN named.open_keys
     WHEN now.entity = 'application' THEN inside.keys ELSE named.keys END, []) AS incident_keys,
@@ -78,16 +98,20 @@ LEFT JOIN known AS overdue ON overdue.id = late.event_id
 LEFT JOIN started ON started.app_id = now.app_id
 LEFT JOIN known AS start ON start.id = started.id
 LEFT JOIN history ON history.incident_key = now.incident_key
+LEFT JOIN silences ON silences.entity = now.entity AND silences.subject = now.subject
+  AND silences.environment = now.environment
 LEFT JOIN failed ON now.kind IN ('ended', 'crash-loop') AND failed.entity = now.entity
   AND failed.subject = now.subject AND failed.environment = now.environment
 LEFT JOIN inside ON inside.app_name = now.app_name AND inside.environment = now.environment
 LEFT JOIN named ON named.entity = now.entity AND named.subject = now.subject AND named.environment = now.environment
 LEFT JOIN ended ON ended.app_id = now.app_id
 """
-# A query of the same name in another environment is other work.
+# A query of the same name in another environment is other work. The time of a commit that is dated in the future is
+# unknown.
 _COMMITTED = f"""
 SELECT {QUERY} AS subject, 'a:' || app AS application, coalesce(environment, '') AS environment,
-  arg_max(batch_id, (ts, sequence)), max(ts)
+  arg_max(batch_id, (ts, sequence)),
+  CASE WHEN arg_max(coalesce(is_ahead, false), (ts, sequence)) THEN NULL ELSE max(ts) END
 FROM event
 WHERE name IN ('BatchCommitEvent', 'CommitWrittenEvent') AND committed IS DISTINCT FROM 'false'
   AND coalesce(query_id, query_name) IS NOT NULL GROUP BY ALL
@@ -102,17 +126,18 @@ FROM spark_events_sources WHERE is_stale ORDER BY source
 """
 
 
-def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ...]:
+def problems_of(table: EventTable, begin: int, at: int, place: str) -> tuple[ProblemCard, ...]:
     """Return the cards, worst first.
 
     Args:
         table: the events and the tables computed from them.
+        begin: the beginning of the period.
         at: the time at which the problems are current.
         place: the source that commands name.
     """
     committed = _commits(table)
     groups: dict[tuple[str, ...], list[tuple[str, ProblemCard]]] = defaultdict(list)
-    for row in table.rows(_ROWS):
+    for row in table.rows(_ROWS.format(begin=begin)):
         part = _affected_by(row)
         one = _problem(row, part, committed, at, place)
         cause = (one.cause or "").partition("\n")[0]
@@ -123,7 +148,7 @@ def problems_of(table: EventTable, at: int, place: str) -> tuple[ProblemCard, ..
     return tuple(sorted(cards, key=lambda one: (one.level != "error", _KINDS.index(one.kind), -one.last, one.id)))
 
 
-def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int]]:
+def _commits(table: EventTable) -> dict[tuple[str, str], tuple[int, int | None]]:
     """Return batch and time of the last commit of each query, and of each application that has only one query."""
     rows = table.run(_COMMITTED)
     queries = Counter((application, where) for _, application, where, _, _ in rows)
@@ -180,7 +205,7 @@ def _affected_by(row: dict[str, Any]) -> _Affected:
 
 
 def _problem(
-    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int]], at: int, place: str
+    row: dict[str, Any], part: _Affected, commits: Mapping[tuple[str, str], tuple[int, int | None]], at: int, place: str
 ) -> ProblemCard:
     start: dict[str, Any] = json.loads(row["base"] or "{}")
     reported: dict[str, Any] = json.loads(row["attributes"] or "{}")
@@ -384,7 +409,7 @@ def _links(about: dict[str, Any], has_ended: bool) -> tuple[Link, ...]:
 
 def _command(place: str, application: str, app_id: str | None, key: str | None) -> str:
     command = f"spark-events why {shlex.quote(place)} {shlex.quote(typed(application, app_id))}"
-    return command if key is None else f"{command} --incident {shlex.quote(key)}"
+    return command if key is None else f"{command} --incident {shlex.quote(typed_key(key, _slug(key)))}"
 
 
 def _slug(key: str) -> str:

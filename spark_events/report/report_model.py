@@ -69,7 +69,8 @@ class ProblemCard:
         subject: key of the application or query in the report; ``subjects``: of all, if several share the card.
         title: a sentence that says what is wrong, since when and for how long.
         incidents: number of problems with the same cause that share the card.
-        times: number of incidents with this key in the period, this one included; without a key, of failed runs.
+        times: number of incidents with this key in the period, this one included; without a key, of failed runs, or of
+            silences.
         alarms: number of alarms of this incident.
         failed_runs: number of runs that failed in the last hour, if there is a crash loop; otherwise 0.
         running_since: start of the run that is active, although the failure is not over; None without such a run.

@@ -67,8 +67,21 @@ def shortened(text: str | None) -> str:
 
 
 def typed(name: str, app_id: str | None) -> str:
-    """Return the name of an application for a command, or its id if the terminal shows another or a cut name."""
-    return name if named(name) == name else app_id or name
+    """Return the name of an application for a command, or its id if the terminal shows another or a cut name.
+
+    Without an id, it is a pattern of the name. A name that begins with a hyphen would be an option.
+
+    >>> typed("nightly", "app-1"), typed("-rf", "app-1"), typed("two\\nlines", None)
+    ('nightly', 'app-1', 'two?lines')
+    """
+    if named(name) == name and not name.startswith("-"):
+        return name
+    return app_id or "".join("?" if one == "[" or on_one_line(one) != one else one for one in name)
+
+
+def typed_key(key: str, identifier: str) -> str:
+    """Return the key of an incident for a command, or the card's id if the key is shown otherwise or cut."""
+    return key if shortened(key) == key and not key.startswith("-") else identifier
 
 
 def named(text: str | None) -> str:

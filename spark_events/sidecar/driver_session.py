@@ -1,8 +1,8 @@
-"""Session with one driver: read records, dispatch events, acknowledge records.
+"""Driver session: read records, dispatch events, acknowledge records.
 
-The reporters start before the session reads records, so that they can accept the first events. When the driver sends
-its goodbye message or its pipe closes, the session stops reading. Then the reporters deliver their backlog, and the
-session sends the last acknowledgement.
+The reporters start before the first record is read, so that they can accept the first events. When the driver sends
+its goodbye message or its pipe closes, the driver session stops reading. Then the reporters deliver their backlog, and
+the driver session sends the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DriverSessionOptions:
-    """What distinguishes the sidecar's session from that of an in-process stream.
+    """What distinguishes the sidecar's driver session from that of an in-process stream.
 
     Attributes:
         own: factories, by name, of reporters that are not configured by settings.
         choose: selects the settings to use from the settings that the driver sends.
-        log: handler of this process's log lines; None: the session does not change logging.
+        log: handler of this process's log lines; None: logging is not changed.
         first_sequence: number of the first event, unless the driver sends a higher number.
         strict: if a reporter's settings are unusable, raise an error instead of disabling the reporter.
         amend: adds data about the driver's Python process to inspection, application-start and application-end records.
@@ -87,7 +87,7 @@ class DriverSessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class DriverSession:
-    """Session with one driver, from its first line to its goodbye message; :meth:`open` creates it.
+    """Connection with one driver, from its first line to its goodbye message; :meth:`open` creates it.
 
     Attributes:
         driver: process id of the driver; 0 if unknown.
@@ -122,10 +122,10 @@ class DriverSession:
             messages: sends acknowledgements and other messages to the driver.
             is_driver_gone: returns whether the driver, given by its process id, has died; called if the source closes
                 without a goodbye message.
-            options: the options of the session.
+            options: the options of the driver session.
 
         Returns:
-            The session, whose :meth:`run` must be called; None if the source ended before the first line.
+            The driver session, whose :meth:`run` must be called; None if the source ended before the first line.
 
         Raises:
             ConfigError: when the settings are unusable.
@@ -212,7 +212,7 @@ class DriverSession:
         return [delivery.name for delivery in self._pipeline.deliveries]
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
-        """Add a reporter to the running session; thread-safe.
+        """Add a reporter while the driver session runs; thread-safe.
 
         Spark does not wait for this reporter; acknowledgements do.
         """

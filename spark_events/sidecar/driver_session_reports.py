@@ -1,4 +1,4 @@
-"""What a session says about itself: its reporters' circuit breakers, lost records, the final report."""
+"""What a driver session says about itself: its reporters' circuit breakers, lost records, the final report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class DriverSessionReports:
-    """Events about the dispatcher of one session.
+    """Events about the dispatcher of one driver session.
 
     Args:
         translator: counts records without an event.

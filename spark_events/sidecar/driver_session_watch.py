@@ -1,4 +1,4 @@
-"""What a session does several times a second on the dispatcher's watch thread."""
+"""What a driver session does several times a second on the dispatcher's watch thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about earlier runs: dispatched on the session's thread, confirmed when the reporters have settled them."""
+"""Events about earlier runs: dispatched by the driver session's thread, confirmed when they are settled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EarlierRuns:
     Args:
         translator: judges the events.
         outlet: dispatches them.
-        wake: wakes the session's thread.
+        wake: wakes the driver session's thread.
     """
 
     def __init__(self, translator: Translator, outlet: EventOutlet, wake: Callable[[], None]) -> None:
@@ -28,12 +28,12 @@ class EarlierRuns:
         self._dispatched: deque[tuple[int, Callable[[], None]]] = deque()
 
     def report(self, events: Sequence[Event], settled: Callable[[], None]) -> None:
-        """Make the session report an earlier run; thread-safe."""
+        """Make the driver session report an earlier run; thread-safe."""
         self._waiting.append((events, settled))
         self._wake()
 
     def dispatch(self) -> None:
-        """Dispatch the waiting events; called on the session's thread."""
+        """Dispatch the waiting events; called on the driver session's thread."""
         while self._waiting:
             events, settled = self._waiting.popleft()
             self._outlet.report([self._translator.predecessor_ended(event) for event in events])

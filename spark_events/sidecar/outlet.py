@@ -1,4 +1,4 @@
-"""What dispatches: the way of a session's events to the reporters."""
+"""What dispatches: the way of a driver session's events to the reporters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.translate.translator import Translator
 class EventOutlet:
     """Dispatch events with the number of their record, and let their records be acknowledged.
 
-    Only the session's thread may dispatch.
+    Only the driver session's thread may dispatch.
 
     Args:
         translator: numbers the events, and holds the memory for the driver.

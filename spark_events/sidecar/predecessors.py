@@ -1,7 +1,7 @@
 """Report, at the start of an application's run, earlier runs that could not report their own end.
 
 Two sources show such runs: :mod:`marks` in the spool directory, and :mod:`open_runs` in a database. The order is the
-same for both: the run's events are passed to the session; the session confirms that its reporters have settled them;
+same for both: the run's events are passed to the driver session, which confirms that its reporters have settled them;
 only then the evidence is destroyed. Each run is passed once. If this process is killed in between, the next run finds
 the evidence again, and reports events with the same ids.
 """

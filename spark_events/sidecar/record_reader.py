@@ -29,9 +29,9 @@ _SLICE = 512
 #: Upper limit for the weight of an event. An event also weighs at most half a mailbox, so that a later event of higher
 #: priority can displace other events.
 _MAX_WEIGHT = 1024
-#: Types of records that the session itself handles.
+#: Types of records that the driver session itself handles.
 _SPECIAL = frozenset({ApplicationStart, ApplicationEnd, Inspection, Goodbye, Restored, JvmShutdown, Unknown})
-#: Types of records that the session handles and that are then translated and acknowledged.
+#: Types of records that the driver session handles and that are then translated and acknowledged.
 _Numbered: TypeAlias = ApplicationStart | ApplicationEnd | Inspection | JvmShutdown | Unknown
 #: Adds data about the driver's Python process to a record.
 Amend: TypeAlias = Callable[
@@ -119,7 +119,7 @@ class RecordReader:
         return started
 
     def _handle(self, record: object) -> _Numbered | None:
-        """Handle a session record; return the record to translate and acknowledge, or None."""
+        """Handle a record about the driver session; return the record to translate and acknowledge, or None."""
         if isinstance(record, Goodbye):
             self.goodbye = record
             return None

@@ -1,4 +1,4 @@
-"""The translator's timers, on the session's thread."""
+"""The translator's timers, on the driver session's thread."""
 
 from __future__ import annotations
 

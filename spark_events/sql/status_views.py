@@ -117,7 +117,7 @@ WITH run AS (
   WHERE is_open = 1
 )
 SELECT entity, subject, name, app_name, app_id, query_run_id, is_latest = 1 AS is_latest, since AS since_ts_millis,
-  CAST(usual AS BIGINT) AS usual_ms, environment
+  CAST(usual AS BIGINT) AS usual_ms, environment, CAST(limit_ms AS BIGINT) AS limit_ms
 FROM judged WHERE {{now}} - since > limit_ms
 """
 

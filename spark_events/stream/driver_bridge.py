@@ -15,7 +15,7 @@ from typing import Any
 from spark_events.sidecar.acknowledgements import MessageWriter
 
 _LOG = logging.getLogger(__name__)
-#: Maximum duration of a fetch, in seconds. The session notices a change made by this process after at most this time.
+#: Maximum duration of a fetch, in seconds. The driver session notices this process's changes by then.
 _FETCH_SECONDS = 0.2
 #: Time limit for sending the last messages, in seconds.
 _LAST_MESSAGES_SECONDS = 1.0

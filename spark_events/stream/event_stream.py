@@ -38,8 +38,8 @@ class EventStream:
 
     Args:
         driver_session: a driver session whose ``run`` was not called yet.
-        bridge: the source of the session's records.
-        recorded: the history of the stream, which is also one of the session's reporters.
+        bridge: the source of the driver session's records.
+        recorded: the history of the stream, which is also one of the driver session's reporters.
         patience: when the stream ends, time limit for the delivery of the last events, in seconds.
         started_at: file and line of the ``start`` call, for messages.
         replaces_callbacks: whether a new callback replaces a callback with the same name, for notebook cells that run

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["client_of", "with_client"]
+from spark_events.event import AttributeValue
+
+__all__ = ["client_attributes", "client_of", "with_client"]
 
 _USERS = ("spark.connect.user_id", "spark.thriftserver.user")
+_PREFIXES = ("spark.connect.", "spark.thriftserver.")
 _SESSIONS = ("spark.connect.session_id", "spark.thriftserver.session_id")
 
 
@@ -20,6 +23,11 @@ def client_of(attributes: Mapping[str, object]) -> str:
     if user is None and session is None:
         return ""
     return ", ".join([f"user '{user}'"] * (user is not None) + [f"session {str(session)[:8]}"] * (session is not None))
+
+
+def client_attributes(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Return those of the attributes that name the client, its session and its operation."""
+    return {name: value for name, value in attributes.items() if name.startswith(_PREFIXES)}
 
 
 def with_client(name: str, attributes: Mapping[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ __all__ = ["Commits", "committed_at", "is_commit"]
 
 _SOURCES = "spark.batch.sources"
 _COMMITTED = "spark.batch.committed"
+_TENTH = Decimal("0.1")
 #: Sinks with which Spark rejects asynchronous progress tracking, and whose rows real-time mode cannot write.
 _SYNCHRONOUS = ("FileSink[", "ForeachBatchSink", "DeltaSink[")
 
@@ -260,14 +262,22 @@ def _backlogs(run: Run, progress: StreamingProgress) -> dict[str, AttributeValue
 
 
 def _rates(progress: StreamingProgress) -> dict[str, AttributeValue | None]:
-    """Return the rates of each source, as Spark computes them for the trigger."""
+    """Return the rates of each source for the trigger, rounded to one decimal.
+
+    Spark 4.3 rounds them in the progress that listeners receive, but not in the event log.
+    """
     found: dict[str, AttributeValue | None] = {}
     for index, source in enumerate(progress.sources):
         rates = {"input": source.input_rows_per_second, "processed": source.processed_rows_per_second}
         for kind, rate in rates.items():
             is_known = isinstance(rate, int | float) and math.isfinite(rate)
-            found[f"spark.source.{index}.{kind}_rows_per_second"] = float(rate) if is_known else None
+            found[f"spark.source.{index}.{kind}_rows_per_second"] = _rounded(float(rate)) if is_known else None
     return found
+
+
+def _rounded(rate: float) -> float:
+    """Round to one decimal like Spark, ties away from zero."""
+    return float(Decimal(repr(rate)).quantize(_TENTH, ROUND_HALF_UP))
 
 
 def _merged_sources(earlier: str, later: str) -> str:

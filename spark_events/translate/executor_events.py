@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.failures.exit_codes import killed_by
 from spark_events.records.types import Exclusion, ExecutorAdded, ExecutorRemoved, Unschedulable
 from spark_events.translate.bounded import put
+from spark_events.translate.clients import client_attributes, with_client
 from spark_events.translate.draft import Draft, counted, present
 
 __all__ = ["ExecutorEvents", "loss_of"]
@@ -64,15 +65,17 @@ class ExecutorEvents:
 
     Args:
         most: events per minute; 0: no events.
+        of_stage: returns the attributes of a running stage attempt, by stage id and attempt; empty if unknown.
 
     Attributes:
         next_due: time at which the summary of suppressed events is due, in milliseconds since the epoch; None if
             no event is suppressed.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, of_stage: Callable[[int, int], Mapping[str, AttributeValue]]) -> None:
         self.next_due: int | None = None
         self._most = most
+        self._of_stage = of_stage
         self._began = 0
         self._count = 0
         # Keys of this minute's events; a repeated record produces no second event.
@@ -132,8 +135,9 @@ class ExecutorEvents:
         failed = "executor" if is_node else "task"
         scope = "application" if record.stage_id is None else "stage"
         old, status = ("INCLUDED", "EXCLUDED") if record.excluded else ("EXCLUDED", "INCLUDED")
+        stage, about = self._stage(record)
         if record.excluded:
-            where = "the application" if record.stage_id is None else f"stage {record.stage_id}"
+            where = stage or "the application"
             body = f"{who} was excluded from {where} after {counted(record.failures, f'failed {failed}')}"
         else:
             body = f"{who} is no longer excluded"
@@ -144,7 +148,7 @@ class ExecutorEvents:
             "spark.status.new": status,
             "spark.executor.scope": scope,
             "spark.executor.failures": record.failures if record.excluded else None,
-            **_stage(record),
+            **about,
         }
         key = ("exclusion", who, status, scope, record.stage_id or 0, record.attempt, record.time)
         severity = Severity.WARN if record.excluded else Severity.INFO
@@ -154,13 +158,28 @@ class ExecutorEvents:
         """Report that exclusions leave no executor for a task of a stage, or that this has ended."""
         status = "UNSCHEDULABLE" if record.unschedulable else "SCHEDULABLE"
         old = "SCHEDULABLE" if record.unschedulable else "UNSCHEDULABLE"
-        body = f"Stage {record.stage_id} can be scheduled again"
+        stage, about = self._stage(record)
+        body = f"S{stage[1:]} can be scheduled again"
         if record.unschedulable:
-            body = f"Stage {record.stage_id} cannot be scheduled: all executors are excluded for one of its tasks"
+            # Spark posts this event only with dynamic allocation. Otherwise, it aborts the stage at once.
+            body = f"S{stage[1:]} cannot be scheduled: all executors are excluded for one of its tasks; dynamic "
+            body += "allocation requests another executor, and Spark aborts the stage if the task cannot start in time"
         details: dict[str, AttributeValue | None] = {"spark.status.old": old, "spark.status.new": status}
         key = ("unschedulable", record.stage_id, record.attempt, status, record.time)
         severity = Severity.WARN if record.unschedulable else Severity.INFO
-        yield from self._report(record.time, key, _EXCLUSION, body, severity, {**details, **_stage(record)})
+        yield from self._report(record.time, key, _EXCLUSION, body, severity, {**details, **about})
+
+    def _stage(self, record: Exclusion | Unschedulable) -> tuple[str, dict[str, AttributeValue | None]]:
+        """Return the stage's name with its client, and its attributes; both are empty for the whole application."""
+        if record.stage_id is None:
+            return "", {}
+        client = client_attributes(self._of_stage(record.stage_id, record.attempt))
+        about: dict[str, AttributeValue | None] = {
+            "spark.stage.id": record.stage_id,
+            "spark.stage.attempt": record.attempt,
+            **client,
+        }
+        return with_client(f"stage {record.stage_id}", client), about
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
         """Report the number of suppressed events if the minute has ended.
@@ -225,9 +244,3 @@ class ExecutorEvents:
             observed_ts_millis=time,
             attributes=present(details),
         )
-
-
-def _stage(record: Exclusion | Unschedulable) -> dict[str, AttributeValue | None]:
-    if record.stage_id is None:
-        return {}
-    return {"spark.stage.id": record.stage_id, "spark.stage.attempt": record.attempt}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from spark_events.event import Severity
+from spark_events.event import AttributeValue, Severity
 from spark_events.records.types import StageCompleted, StageSubmitted, StageTasks
 from spark_events.translate.bounded import put
 from spark_events.translate.draft import Draft, present
@@ -119,6 +119,11 @@ class Stages:
         self._running: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
         self._over: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._failures: OrderedDict[int, int] = OrderedDict()
+
+    def attributes(self, stage_id: int, attempt: int) -> Mapping[str, AttributeValue]:
+        """Return the attributes of a running attempt's origin; empty if the attempt is unknown."""
+        running = self._running.get((stage_id, attempt))
+        return {} if running is None else running.origin.attributes
 
     def submitted(self, record: StageSubmitted) -> None:
         """Remember a new stage attempt; emit no event."""

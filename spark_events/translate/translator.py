@@ -160,7 +160,7 @@ class Translator:
         summaries = ApplicationSummaries(config.summary, application, queries)
         of_stages = StageSummaries(config.summary, executors, queries, executions)
         stages = Stages(queries, jobs, diagnostics, executors, config.streaming_stages, of_stages, executions)
-        executor_events = ExecutorEvents(config.executor.max_per_minute)
+        executor_events = ExecutorEvents(config.executor.max_per_minute, stages.attributes)
         heartbeats = Heartbeats(config.heartbeat_interval, application, queries, jobs, executors, clocks)
         edges = Edges(incidents, lambda: application.scope_variables)
         deadlines = Deadlines(config.deadline, queries, diagnostics, executions, edges)

@@ -9,7 +9,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 from spark_events.event.text import lasting
-from spark_events.records.plan_tables import PlannedNode, tables
+from spark_events.records.plan_tables import NAMED_WRITE, PlannedNode, tables
 from spark_events.records.types import DataWritten
 from spark_events.translate.clients import with_client
 from spark_events.translate.draft import Draft, counted, present
@@ -33,7 +33,24 @@ _METRICS = {
     "number of target bytes added": "spark.write.bytes",
     "number of files added.": "spark.write.files",
     "number of bytes added": "spark.write.bytes",
+    # Rows of a merge, an update or a deletion: connectors of DataSource V2 since Spark 4.1, and Delta Lake
+    "number of target rows inserted": "spark.write.rows_inserted",
+    "number of inserted rows": "spark.write.rows_inserted",
+    "number of target rows updated": "spark.write.rows_updated",
+    "number of updated rows": "spark.write.rows_updated",
+    "number of rows updated.": "spark.write.rows_updated",
+    "number of target rows deleted": "spark.write.rows_deleted",
+    "number of deleted rows": "spark.write.rows_deleted",
+    "number of rows deleted.": "spark.write.rows_deleted",
+    "number of target rows copied unmodified because they did not match any action": "spark.write.rows_copied",
+    "number of copied rows": "spark.write.rows_copied",
+    "number of target rows rewritten unmodified": "spark.write.rows_copied",
+    "number of rows copied": "spark.write.rows_copied",
+    "number of rows copied.": "spark.write.rows_copied",
 }
+_CHANGES = ("inserted", "updated", "deleted", "copied")
+#: Metrics of the node ``MergeRows`` of a plan. Spark omits those that are 0.
+_MERGED = "number of target rows "
 #: Modes by the word among the arguments of a command, or in the name of a node.
 _MODES = (
     (re.compile(r", Append\b|^AppendData"), "append"),
@@ -92,6 +109,8 @@ class Writes:
         metrics: Mapping[str, int],
     ) -> Draft:
         numbers = {_METRICS[name]: value for name, value in metrics.items() if name in _METRICS}
+        if any(name.startswith(_MERGED) for name in metrics):
+            numbers = {f"spark.write.rows_{change}": 0 for change in _CHANGES} | numbers
         others = {name: value for name, value in metrics.items() if name not in _METRICS}
         millis = max(0, record.time - record.started)
         details: dict[str, AttributeValue | None] = {
@@ -141,7 +160,7 @@ def _mode(nodes: Sequence[str]) -> str | None:
 
 
 def _written_by(node: str) -> str | None:
-    name = _NAME.match(node)
+    name = NAMED_WRITE.match(node) or _NAME.match(node)
     if name is None:
         return None
     found = tables([PlannedNode(name[0], arguments=node[name.end() :].strip())])[1]
@@ -153,4 +172,6 @@ def _amount(numbers: dict[str, int]) -> str:
     parts = ["data" if rows is None else counted(rows, "row")]
     if files is not None:
         parts.append(f"in {counted(files, 'file')}")
-    return " ".join(parts)
+    changes = [(word, numbers.get(f"spark.write.rows_{word}")) for word in _CHANGES]
+    changed = ", ".join(f"{number:,} {word}" for word, number in changes if number)
+    return " ".join(parts) + (f" ({changed})" if changed else "")

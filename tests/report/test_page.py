@@ -430,8 +430,8 @@ def test_the_page_of_a_large_report_is_small(opened: Open) -> None:
     assert sum(one["count"] for one in embedded) == report.failure_count == 3_000
 
 
-def large(queries: int, failing: int) -> Story:
-    """Return an application whose first queries have just failed, each with one of three causes."""
+def large(queries: int, failing: int, causes: int = 3) -> Story:
+    """Return an application whose first queries have just failed, each with one of several causes."""
     story = Story()
     app = story.application("shop", "app-1")
     app.status("RUNNING", START)
@@ -441,7 +441,7 @@ def large(queries: int, failing: int) -> Story:
         for minute in range(1, 4):
             query.commit(START + minute * MINUTE, 100)
         if number < failing:
-            query.failure(START + 4 * MINUTE, "query", f"ValueError: cause {number % 3}")
+            query.failure(START + 4 * MINUTE, "query", f"ValueError: cause {number % causes}")
             query.status("FAILED", START + 4 * MINUTE)
     return story
 
@@ -461,6 +461,26 @@ def test_five_hundred_queries_fit_on_a_page(opened: Open, width: int) -> None:
         assert page.evaluate("document.documentElement.scrollHeight") < 10_000
     page.locator("#healthy summary").click()
     expect(page.locator("#healthy .lane").first).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "cards"), [(1440, 71), (390, 5)])
+def test_as_many_causes_as_failed_queries_fit_on_a_page(opened: Open, width: int, cards: int) -> None:
+    """A phone shows the first cards and a button for the others; the address of a hidden card shows it."""
+    report = report_of(large(500, 71, causes=71).events, now=START + 5 * MINUTE, draw=True)
+    page = opened(report, width=width)
+    shown = page.locator("#problems .problem")
+    assert (page.title(), shown.count()) == ("(71) Spark events report", cards)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width != 390:
+        return
+    assert page.evaluate("document.documentElement.scrollHeight") < 10_000
+    assert Axe().run(page).violations_count == 0
+    page.get_by_role("button", name="66 more").click()
+    expect(shown).to_have_count(71)
+    expect(shown.nth(5).locator("button").first).to_be_focused()
+    again = opened(report, width=width)
+    again.evaluate("id => { location.hash = `incident=${id}`; }", report.problems[-1].id)
+    expect(again.locator(".problem.chosen")).to_be_visible()
 
 
 def test_a_card_is_copied_as_text(opened: Open) -> None:

@@ -312,17 +312,45 @@ def overdue_three_times(story: Story) -> None:
     query.commit(NOW - SECOND, 100)
 
 
+def silent_after_each_restart(story: Story) -> None:
+    """A query whose first run hung until it was stopped, and whose next run hung for half an hour, and hangs again."""
+    app, query = stream(story, at=NOW - 300 * MINUTE)
+    for minute in range(299, 270, -1):
+        query.commit(NOW - minute * MINUTE, 900)
+    query.status("FINISHED", NOW - 240 * MINUTE)
+    again = app.query("clicks", "run-2", "id-new")
+    again.status("RUNNING", NOW - 239 * MINUTE)
+    for minute in (*range(238, 200, -1), *range(170, 60, -1)):
+        again.commit(NOW - minute * MINUTE, 900)
+    for minute in range(300, 0, -1):
+        app.event("HeartbeatEvent", NOW - minute * MINUTE)
+
+
+def application_silent_three_times(story: Story) -> None:
+    app, _ = stream(story, at=NOW - 300 * MINUTE)
+    for minute in (*range(299, 250, -1), *range(200, 150, -1), *range(100, 50, -1)):
+        app.event("HeartbeatEvent", NOW - minute * MINUTE)
+
+
+def test_silences_before_the_period_are_not_counted() -> None:
+    story = Story()
+    silent_after_each_restart(story)
+    for begin, times in ((NOW - 230 * MINUTE, 2), (NOW - 190 * MINUTE, 1), (NOW - 100 * MINUTE, 1)):
+        assert [one.times for one in report_of(story.events, now=NOW, since=begin).problems] == [times]
+
+
 @pytest.mark.parametrize(
     ("tell", "kind", "times"),
     [
         (overdue_three_times, "overdue", "3rd time in this period"),
         (crashed_39_times, "crash-loop", "39th failed run in this period"),
         (failed_twice_without_an_event, "ended", "2nd failed run in this period"),
-        (fell_silent, "silent", None),
+        (fell_silent, "silent", "first time in this period"),
+        (silent_after_each_restart, "silent", "3rd time in this period"),
+        (application_silent_three_times, "silent", "3rd time in this period"),
     ],
 )
 def test_a_card_of_each_kind_says_how_often(tell: Callable[[Story], None], kind: str, times: str | None) -> None:
-    """How often a query was silent before is unknown."""
     story = Story()
     tell(story)
     problem = next(one for one in report_of(story.events, now=NOW).problems if one.kind == kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from report.stories import HOUR, MINUTE, Story
 from report.test_model import report_of
 from spark_events import Event
 from spark_events.cli import main
+from spark_events.event import encode_lines
 from spark_events.report.terminal import print_report
 from spark_events.report.wording import when
 
@@ -108,6 +110,46 @@ def test_why_names_what_can_be_typed(capsys: pytest.CaptureFixture[str], stored:
     assert main(["why", str(path)]) == 0
     commands = [line for line in capsys.readouterr().out.splitlines() if "spark-events report" in line]
     assert [line.split("--app ")[1] for line in commands] == ["app-hostile", "app-hostile --html report.html"]
+
+
+#: Names that a terminal shows otherwise, that a shell or a command could misread, or that are patterns.
+AWKWARD = ("-rf", "; rm -rf /", "a\x1b[31mb", "two\nlines", "tab\there", "\u202egnp.exe", "x" * 400, "$(id)'", "j[1]*")
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_each_printed_command_works(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    story = Story()
+    now = time.time_ns() // 1_000_000
+    for number, about in enumerate((name, "other")):
+        app = story.application(about, f"app-{number}")
+        app.status("RUNNING", now - 3 * HOUR)
+        query = app.query(about, f"run-{number}")
+        query.status("RUNNING", now - 3 * HOUR)
+        key = {"incident.role": "alarm", "incident.key": f"{about}/failure"}
+        query.failure(now - (number + 1) * MINUTE, "query", f"ValueError: {about}", **key)
+        query.status("FAILED", now - (number + 1) * MINUTE)
+    (path := tmp_path / "events.jsonl").write_bytes(encode_lines(story.events))
+
+    def commands(*arguments: str) -> list[list[str]]:
+        assert main([*arguments]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [shlex.split(line[line.index("spark-events ") :], comments=True)[1:] for line in lines if is_next(line)]
+
+    shown = {tuple(one) for first in ("why", "report") for one in commands(first, str(path)) if "--html" not in one}
+    assert len(shown) == 4
+    for command in shown:
+        assert main(list(command)) == 0
+        assert "problem" in (out := capsys.readouterr().out) or "has been down" in out
+        assert command[0] == "report" or ("other" in command) == ("'other'" in out.splitlines()[0])
+    assert main(["report", str(path), "--fleet", "--json"]) == 0
+    for application in json.loads(capsys.readouterr().out)["applications"]:
+        assert main([*shlex.split(application["command"])[1:], "--json"]) == 0
+        assert [one["name"] for one in json.loads(capsys.readouterr().out)["applications"]] == [application["name"]]
+
+
+def is_next(line: str) -> bool:
+    """Return whether a line of ``why`` or ``report`` is a command."""
+    return line.removeprefix("  next:").strip().startswith("spark-events ")
 
 
 def test_an_end_with_an_unknown_exit_code_has_the_line_of_the_failure_before_it() -> None:
@@ -288,6 +330,7 @@ def test_events_of_the_future_are_told_and_end_no_silence(capsys: pytest.Capture
     assert report.newest_age_ms == MINUTE
     (problem,) = report.problems
     assert problem.since == stories.NOW - 31 * MINUTE
+    assert "data:    batch 29 was the last commit\n" in problem.text
     print_report(report, 120)
     assert "! 1 event is dated in the future, by up to 5 h" in capsys.readouterr().out
 

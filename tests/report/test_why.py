@@ -245,6 +245,16 @@ def test_a_wrong_name_lists_the_names(
     assert (code, errors) == (1, f"spark-events: {message}\n")
 
 
+def test_a_healthy_application_beside_a_failed_one(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
+    story = nightly()
+    app = story.application("healthy", "app-9")
+    app.status("RUNNING", START)
+    app.status("FINISHED", START + MINUTE)
+    code, output, _ = called(capsys, str(stored(story.events)), "healthy")
+    assert code == 0
+    assert output.startswith("Nothing is wrong with 'healthy' now. Of all applications: 1 problem now; newest event ")
+
+
 def test_nothing_is_wrong(capsys: pytest.CaptureFixture[str], stored: Store) -> None:
     story = Story()
     app = story.application("batch", "app-1")

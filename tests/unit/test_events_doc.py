@@ -320,7 +320,7 @@ def summed_up() -> list[Event]:
     spending = {"spark.enrich.function": "lookup", "spark.enrich.usage": 9, "spark.enrich.cost": 0.5}
     spent = {"id": "7", "name": "EnrichmentEvent", "class_scope": "spark_events.enrich"}
     metrics = {"number of output rows": 1, "number of written files": 1, "written output": 1}
-    metrics |= {"number of dynamic part": 1, "job commit time": 1}
+    metrics |= {"number of dynamic part": 1, "job commit time": 1, "number of updated rows": 1}
     written = {"kind": "data_written", "execution_id": 5, "time": START, "started": START, "metrics": metrics}
     records = [
         application_start(),

@@ -39,5 +39,4 @@ def test_the_settings_of_a_guide_are_valid(
 
 
 def test_there_are_guides_with_settings() -> None:
-    """Control: the guides contain settings."""
     assert len(CONFIGURING) >= 3

@@ -35,7 +35,7 @@ def assemble(run: EngineRun, resource: Any) -> Pool:
     destination = _destination(run)
     invoke = Invoke(plan, resource, destination.quota)
     admission = Admission(run, tuple(limiters(run, destination)), destination.window)
-    places = Places(destination.window, plan.window.max)
+    places = Places(destination.window, plan.window.max, run.tuning.back_off.busy_jitter)
     attempts = CallAttempts(run, invoke, _acceptor(run), admission, Feedback(run, destination), places)
     settlement = RowAnswers(run.counts, _sharing(run))
     low = LowMark(signals.low, signals.on_low)

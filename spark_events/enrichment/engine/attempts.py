@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from typing import Any
 
 from spark_events.enrichment.engine.admission import Admission
-from spark_events.enrichment.engine.back_off import back_off, doubled
+from spark_events.enrichment.engine.back_off import back_off, doubled, spread
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
 from spark_events.enrichment.engine.failure import (
@@ -265,7 +264,8 @@ class CallAttempts:
         if verdict.throttled and self._run.counts.answers:
             # The destination can accept the call again as soon as other calls are complete.
             latency = self.feedback.destination.window.latency
-            pause = min(pause, doubled(latency * random.uniform(0.5, 1.5) or self._tuning.busy_seconds, call.vain))
+            busy = spread(latency, self._tuning.busy_jitter) or self._tuning.busy_seconds
+            pause = min(pause, doubled(busy, call.vain))
         asked, gate = verdict.retry_after, self.feedback.destination.gate
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # A closed gate delays the attempt and releases waiting attempts in order, so no pause is needed.

@@ -69,7 +69,7 @@ class Engine:
         self._share = share
         # Minimum number of waiting calls, so that runners stay busy while the next chunk is fetched and converted to
         # rows.
-        self._low = max(plan.window.max, plan.buffer_rows // 4)
+        self._low = max(plan.window.max, int(plan.buffer_rows * tuning.pool.low_ratio))
         inputs = RunInputs(plan, definition, misfit, share, shared, tuning)
         self._life = RunLife(inputs, process, counts, hot, self._low)
         flying = plan.expected_in_flight * (plan.batch_size or 1)

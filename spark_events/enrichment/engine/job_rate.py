@@ -120,7 +120,8 @@ class JobRate:
             member.wanted, member.seen = report.wanted, now
             search.passed(report.begun, report.answers)
             current = report.current if report.epoch == search.epoch else 0
-            least = max(1.5 * report.latency, tuning.all_report_seconds if len(self._members) > 1 else 0.0)
+            all_report = tuning.all_report_seconds if len(self._members) > 1 else 0.0
+            least = max(tuning.min_pause_ratio * report.latency, all_report)
             for number in range(report.rejected):
                 search.rejected(is_current=number < current, asked=report.asked, least=least)
             if report.asks:

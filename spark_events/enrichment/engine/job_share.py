@@ -31,11 +31,13 @@ class JobShareTuning:
         collect_seconds: how long calls accumulate before a lease request.
         max_seconds: maximum time between two requests.
         max_slots: maximum number of time slots in one request; the next request contains the remaining slots.
+        spare_ratio: fraction of its permitted calls in flight that a task keeps for its next calls.
     """
 
     collect_seconds: float = 0.005
     max_seconds: float = 1.0
     max_slots: int = 500
+    spare_ratio: float = 0.125
 
 
 class Grant(NamedTuple):
@@ -160,7 +162,7 @@ class JobShare:
         The task keeps a few unused permissions for its next calls.
         """
         places = self._lease.places
-        return places - self._in_flight > places // 8 or not self._in_flight
+        return places - self._in_flight > int(places * self._tuning.spare_ratio) or not self._in_flight
 
     def spent(self, grant: Grant, answer: Any, *, several: bool) -> None:
         """Count the usage of an answered attempt.

@@ -103,10 +103,14 @@ class HotKeyTuning:
     Attributes:
         min_rows: a key with fewer rows than this is never reported as hot, whatever the number of calls in flight.
         max_named: maximum number of keys that are reported.
+        min_width: the number of counters is a multiple of the number of calls in flight, but at least of this number.
+        room_ratio: this multiple.
     """
 
     min_rows: int = 20
     max_named: int = 10
+    min_width: int = 64
+    room_ratio: int = 4
 
 
 class HotKeys:
@@ -124,7 +128,7 @@ class HotKeys:
         self._tuning = tuning or HotKeyTuning()
         self.rows = 0
         self._width = width
-        self._room = 4 * max(width, 64)
+        self._room = self._tuning.room_ratio * max(width, self._tuning.min_width)
         self._counts: dict[Hashable, int] = {}
 
     def count(self, key: Hashable) -> None:

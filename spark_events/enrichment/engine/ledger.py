@@ -43,7 +43,8 @@ class LedgerTuning:
         min_calls: minimum number of calls in a window; for low rates, the window is therefore longer than a minute.
         burst_of_calls: maximum credit that an idle job accumulates, as seconds of the limit of calls.
         burst_of_amount: the same for the budget.
-        tick: polling interval for up to ten waiting tasks, in seconds.
+        tick: polling interval for up to ``tick_tasks`` waiting tasks, in seconds; with more tasks, it is longer.
+        tick_tasks: see ``tick``.
         max_wait: maximum time until an answer, in seconds.
         rounding: fraction of a limit below which an amount counts as a rounding error.
         silent: if a task makes no request for this time, in seconds, the ledger frees its calls in flight.
@@ -54,6 +55,7 @@ class LedgerTuning:
     burst_of_calls: float = 0.1
     burst_of_amount: float = 1.0
     tick: float = 0.02
+    tick_tasks: int = 10
     max_wait: float = 0.25
     rounding: float = 1e-9
     silent: float = 10.0
@@ -292,4 +294,4 @@ async def granted(ledger: Ledger, task: Hashable) -> Lease:
         lease = ledger.lease(task, at_once=clock() >= latest)
         if lease is not None:
             return lease
-        await asyncio.sleep(min(tuning.max_wait, tuning.tick * max(1.0, ledger.waiting / 10)))
+        await asyncio.sleep(min(tuning.max_wait, tuning.tick * max(1.0, ledger.waiting / tuning.tick_tasks)))

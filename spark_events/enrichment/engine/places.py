@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 
+from spark_events.enrichment.engine.back_off import spread
 from spark_events.enrichment.engine.shared_window import SharedWindow
 from spark_events.enrichment.engine.timeouts import Runner
 from spark_events.enrichment.engine.window import Window
@@ -23,17 +23,19 @@ class Places:
     Args:
         window: the number of places.
         most_lent: maximum number of lent places, which bounds the number of runners.
+        jitter: fraction by which the time that a runner keeps its place differs from the latency, at random.
 
     Attributes:
         runners: all runners.
         surplus: number of runners that must end after their row, because there are not enough places.
     """
 
-    def __init__(self, window: Window | SharedWindow, most_lent: int) -> None:
+    def __init__(self, window: Window | SharedWindow, most_lent: int, jitter: float) -> None:
         self.runners: set[Runner] = set()
         self.surplus = 0
         self._window = window
         self._most_lent = most_lent
+        self._jitter = jitter
         self._lent = 0
         self._returning: deque[asyncio.Future[None]] = deque()
         self._on_free: Callable[[], None] = lambda: None
@@ -67,7 +69,7 @@ class Places:
         The runner keeps its place for the latency of a call. Otherwise, a call that the destination rejects at once
         would start the next one at once.
         """
-        kept = min(seconds, self._window.latency * random.uniform(0.5, 1.5))
+        kept = min(seconds, spread(self._window.latency, self._jitter))
         await asyncio.sleep(kept)
         if kept == seconds or self._lent >= self._most_lent:
             await asyncio.sleep(seconds - kept)

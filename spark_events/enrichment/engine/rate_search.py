@@ -41,10 +41,14 @@ class AllowedRateTuning:
         patience: if rejections request pauses, seconds without a rejection before the rate grows.
         max_patience: maximum of ``patience``, which doubles with each rejection.
         min_rate: smallest rate.
+        used_ratio: the rate counts as used, and may grow, from this fraction of its attempts.
+        unanswered_ratio: factor of the rate after rejections only, without an answer.
+        marks: number of times per period at which answers are counted.
         settle_seconds: minimum number of seconds between the first rejection and the first estimate.
         credit_seconds: maximum number of attempts that a late timer may start at once, as seconds of the rate.
         connect_seconds: time for which the first attempts of a task wait for the connection to the driver.
         all_report_seconds: time in which every process of the job reports.
+        min_pause_ratio: minimum pause after a rejection, relative to the latency.
         spare_ratio: if something else limits a process's attempts, its share is this multiple of them, plus one.
         reports: times of the reports to the driver.
         fit: constants of the fit of a token bucket.
@@ -67,10 +71,14 @@ class AllowedRateTuning:
     patience: float = 30.0
     max_patience: float = 120.0
     min_rate: float = 0.1
+    used_ratio: float = 0.8
+    unanswered_ratio: float = 0.5
+    marks: int = 20
     settle_seconds: float = 0.05
     credit_seconds: float = 0.02
     connect_seconds: float = 0.25
     all_report_seconds: float = 0.15
+    min_pause_ratio: float = 1.5
     spare_ratio: float = 1.25
     reports: ReportTuning = dataclasses.field(default_factory=ReportTuning)
     fit: BucketFitTuning = dataclasses.field(default_factory=BucketFitTuning)
@@ -83,9 +91,10 @@ class RecentAnswers:
         total: number of all answers.
     """
 
-    def __init__(self, now: float, period: float) -> None:
+    def __init__(self, now: float, period: float, marks: int) -> None:
         self.total = 0
         self._period = period
+        self._interval = period / marks
         self._marks: deque[tuple[float, int]] = deque([(now, 0)])
 
     @property
@@ -105,7 +114,7 @@ class RecentAnswers:
 
     def mark(self, now: float, *, forgets: bool) -> None:
         """Record the time; with ``forgets``, only the last period counts."""
-        if now - self.last >= self._period / 20:
+        if now - self.last >= self._interval:
             self._marks.append((now, self.total))
             while forgets and len(self._marks) > 1 and self._marks[1][0] <= now - self._period:
                 self._marks.popleft()
@@ -139,7 +148,7 @@ class RateSearch:
         self.rate, self.free, self.epoch = math.inf, 0.0, 0
         self._clock = clock
         self._fit = BucketFit(clock(), tuning.fit)
-        self._recent = RecentAnswers(clock(), tuning.period)
+        self._recent = RecentAnswers(clock(), tuning.period, tuning.marks)
         #: Time until which the search awaits the answers to the calls that were in flight at the first rejection.
         self._settled = math.inf
         self._since = _Estimate(clock())
@@ -252,7 +261,7 @@ class RateSearch:
         is_searching = self._fit.rejections < 2
         if self._settled < math.inf or elapsed < (tuning.search_interval if is_searching else tuning.period):
             return
-        is_used = self._since.attempts > 0.8 * self.rate * elapsed
+        is_used = self._since.attempts > tuning.used_ratio * self.rate * elapsed
         if is_used and is_searching:
             self._growth = tuning.search_growth
             self.rate *= 1 + self._growth
@@ -269,9 +278,9 @@ class RateSearch:
             self.rate = min(self.rate, got / elapsed * tuning.above)
             self._growth = tuning.growth
         elif self._since.rejections and elapsed > 0:
-            self.rate *= tuning.below if got else 0.5
+            self.rate *= tuning.below if got else tuning.unanswered_ratio
             self._growth = tuning.growth if got else tuning.max_growth
-        elif self._since.attempts > 0.8 * self.rate * elapsed:
+        elif self._since.attempts > tuning.used_ratio * self.rate * elapsed:
             self.rate *= 1 + self._growth
             self._growth = min(2 * self._growth, tuning.max_growth)
         self.rate = max(self.rate, tuning.min_rate)

@@ -31,11 +31,13 @@ class PoolTuning:
         turn_rows: number of rows after which a runner yields to the loop. Calls that return immediately would never
             yield.
         block_rows: number of rows that are counted, and of runners that start, together.
+        low_ratio: with fewer waiting calls than this fraction of the buffer's rows, the pool asks for more.
         linger_seconds: time that a partial group waits for more rows if no other call is running.
     """
 
     turn_rows: int = 64
     block_rows: int = 32
+    low_ratio: float = 0.25
     linger_seconds: float = 0.05
 
 

@@ -103,9 +103,8 @@ class Window:
         ratio = tuning.start_stuck_ratio if search.is_short else tuning.stuck_ratio
         if not search.tries_larger or now - self.since < ratio * self.latency:
             return False
-        # After two latencies, more than an eighth of the calls have ended, unless the window is too large. A larger
-        # fraction would be too strict if the latencies differ.
-        return len(self.latencies) <= self.size / 8 and self._give_up()
+        # After two latencies, more than an eighth of the calls have ended, unless the window is too large.
+        return len(self.latencies) <= tuning.stuck_fraction * self.size and self._give_up()
 
     def leave(self) -> None:
         """Do nothing; only a shared window has a share to give up."""

@@ -47,6 +47,8 @@ class WindowTuning:
         settle_ratio: after the window has grown, calls do not count for this time, relative to the latency.
         stuck_ratio: the trial of a larger window ends early if few calls have ended after this multiple of the latency.
         start_stuck_ratio: the same during the start, when a round has few calls.
+        stuck_fraction: few calls are at most this fraction of the window. A larger one would be too strict if the
+            latencies differ.
         clear_gain: if the gain that ends the start exceeds this value, the larger window is measured again.
         clear_loss: if it is between this value and ``clear_gain``, the smaller window is measured again.
         start_reject_ratio: fraction of rejections in the first round that ends the start.
@@ -69,6 +71,7 @@ class WindowTuning:
         min_step: smallest step.
         max_step: largest step.
         max_chained_step: largest step after successful steps.
+        step_ratio: growth of the step after a success, and its decrease otherwise.
         significance: minimum size of a step, as a multiple of the standard error of the latency.
         max_rest_rounds: maximum number of rounds between two comparisons, after comparisons without a change.
         jump: if the logarithm of the cost of a call changes by more than this value, the window is compared
@@ -98,6 +101,7 @@ class WindowTuning:
     settle_ratio: float = 0.25
     stuck_ratio: float = 2.0
     start_stuck_ratio: float = 4.0
+    stuck_fraction: float = 0.125
     min_gain: float = 0.25
     min_gain_overloaded: float = 0.7
     min_gain_to_continue: float = 0.7
@@ -117,6 +121,7 @@ class WindowTuning:
     min_step: float = 0.08
     max_step: float = math.log(2)
     max_chained_step: float = 0.45
+    step_ratio: float = 1.5
     significance: float = 3.0
     max_rest_rounds: int = 8
     jump: float = 0.25
@@ -324,10 +329,10 @@ class WindowSearch:
             # The destination may have changed.
             self._too_large *= tuning.forget_ratio
             if ratio > 0 and gain < tuning.min_gain_to_continue:
-                self._step = max(tuning.min_step, self._step / 1.5)
+                self._step = max(tuning.min_step, self._step / tuning.step_ratio)
                 self.is_starting = False
                 return
-            self._step = max(self._step, min(tuning.max_chained_step, 1.5 * self._step))
+            self._step = max(self._step, min(tuning.max_chained_step, tuning.step_ratio * self._step))
             self._try(self._step, error)
             return
         if ratio < 0 and gain > tuning.independent_gain and overload >= 1:
@@ -338,7 +343,7 @@ class WindowSearch:
         self.size = trial.size
         # A much larger window may be too large although a slightly larger one is not.
         self._direction = 1 if ratio > tuning.max_chained_step else -self._direction
-        self._step = min(tuning.initial_step, max(tuning.min_step, self._step / 1.5))
+        self._step = min(tuning.initial_step, max(tuning.min_step, self._step / tuning.step_ratio))
         self._failed += 1
         self._rest = 0 if self._failed < 2 else min(tuning.max_rest_rounds, 2 ** (self._failed - 2))
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from spark_events.records.event_log.logged_failures import beginning
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import (
+    Accumulable,
     AccumulatorUpdatesLine,
     AdaptiveUpdateLine,
     SqlExecutionEndLine,
@@ -87,6 +88,13 @@ class WriteLines:
         write = self._running.get(line.execution_id)
         for command in () if write is None else write.commands:
             command.updated(line.accum_updates)
+
+    def stage_completed(self, accumulables: list[Accumulable]) -> None:
+        """Note the rows that the tasks of a stage have counted for running writes."""
+        for write in self._running.values():
+            for command in write.commands:
+                if command.counts:
+                    command.counted(accumulables)
 
     def ended(self, line: SqlExecutionEndLine) -> DataWritten | None:
         """Return the record of a write that the end of an execution completes; otherwise None."""

@@ -177,6 +177,7 @@ class LogRecords:
         attempt = None if reason is None else self._tasks.attempts.get(key)
         waited = [wait for wait in self._work.waited(at, time) if wait.stage.stage_id == stage.stage_id]
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
+        self._sql.writes.stage_completed(stage.accumulables)
         totals = self._totals.stage_completed(key, stage.submission_time or 0, time, reason)
         completed = StageCompleted(
             at=at,

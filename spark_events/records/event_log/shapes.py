@@ -124,8 +124,19 @@ class StageSubmittedLine(_Core):
     properties: OriginProperties | None = None
 
 
+class Accumulable(_Core):
+    """Value that the tasks of a stage have counted; a number is text for a metric of SQL."""
+
+    id: int
+    value: object = None
+
+
+class CompletedStageInfo(StageInfo):
+    accumulables: list[Accumulable] = []
+
+
 class StageCompletedLine(_Core):
-    stage_info: StageInfo
+    stage_info: CompletedStageInfo
 
 
 class _StartedTask(_Core):

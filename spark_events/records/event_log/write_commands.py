@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spark_events.records.event_log.logged_plans import arguments_of
-from spark_events.records.event_log.shapes import PlanMetric, PlanNode
+from spark_events.records.event_log.shapes import Accumulable, PlanMetric, PlanNode
 
 __all__ = ["WriteCommand", "planned", "write_commands"]
 
@@ -29,6 +29,12 @@ _V2 = re.compile(
 )
 _NO_WRITE = "NoopWrite"
 _UNION = "Union"
+#: The node below a write that merges rows.
+_MERGE_ROWS = "MergeRows"
+#: Maximum number of nodes between a write and the node that merges its rows.
+_DEEPEST_MERGE = 32
+#: Numbers of rows that tasks count, and not the driver.
+_COUNTED_BY_TASKS = re.compile(r"number of (?:target rows .+|(?:copied|deleted|inserted|updated) rows)", re.ASCII)
 
 
 class WriteCommand:
@@ -46,6 +52,7 @@ class WriteCommand:
         created: if the command creates a table in which a nested execution writes: the command with the table; else "".
         creation: the same with the mode, if it replaces the table.
         metrics: the metrics of the node.
+        counts: the metrics that tasks count.
         values: values of the metrics that Spark has reported, by name.
     """
 
@@ -65,6 +72,7 @@ class WriteCommand:
         is_known = is_connector and bool(arguments) and not arguments.endswith(_IGNORE)
         self._writes_if_successful = is_known or is_v2
         self.metrics: list[PlanMetric] = node.metrics
+        self.counts = _counts(node)
         self.values: dict[str, int] = {}
 
     @property
@@ -87,6 +95,13 @@ class WriteCommand:
         names = {metric.accumulator_id: metric.name for metric in self.metrics}
         self.values |= {names[number]: value for number, value in updates if number in names}
 
+    def counted(self, accumulables: list[Accumulable]) -> None:
+        """Note the values that the tasks of a stage have counted."""
+        names = {metric.accumulator_id: metric.name for metric in self.counts}
+        for one in accumulables:
+            if one.id in names and str(one.value).isdecimal():
+                self.values[names[one.id]] = int(str(one.value))
+
 
 def write_commands(plan: PlanNode | None, description: str) -> list[WriteCommand]:
     """Return the writes of a plan: its first node that writes, or one for each child of a union; empty for none."""
@@ -100,6 +115,21 @@ def planned(commands: list[WriteCommand], plan: PlanNode | None) -> None:
     if len(found) == len(commands):
         for command, node in zip(commands, found, strict=True):
             command.metrics = node.metrics
+            command.counts = _counts(node)
+
+
+def _counts(write: PlanNode) -> list[PlanMetric]:
+    if not _V2.match(write.node_name):
+        return []
+    found, node = list(write.metrics), write
+    for _ in range(_DEEPEST_MERGE):
+        if len(node.children) != 1:
+            break
+        node = node.children[0]
+        if node.node_name == _MERGE_ROWS:
+            found += node.metrics
+            break
+    return [metric for metric in found if _COUNTED_BY_TASKS.fullmatch(metric.name)]
 
 
 def _nodes(plan: PlanNode | None) -> list[PlanNode]:

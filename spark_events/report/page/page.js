@@ -2,7 +2,7 @@
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const NARROW = 720, LABEL = 230, LANE = 24, CHART = 130, AXIS = 22, TAIL_LABEL = 76, MIN_SPAN = 1000;
-  const MORE = 200;
+  const MORE = 200, NARROW_CARDS = 5;
   const STATES = ["running", "finished", "failed", "down", "overdue", "idle", "cancelled", "unknown", "no data"];
   const $ = (id) => document.getElementById(id);
 
@@ -12,6 +12,7 @@
   let chosen = null;    // key of the query whose charts are shown
   let utc = true;
   let words = [];
+  let allCards = false; // whether a button or an address has shown the cards that did not fit
   const opened = new Map();  // detail tables that the user opened or closed
 
   // Elements. Text is always a text node: nothing of an event is ever parsed as HTML.
@@ -117,8 +118,10 @@
     if (data.ahead_events) $("stale").append(line({ level: "warning",
       text: `${count(data.ahead_events)} ${data.ahead_events === 1 ? "event is" : "events are"} dated in the future, by up to ${span(data.ahead_ms)}: a clock is wrong; they end no silence.` }));
     const cards = data.problems.filter((one) => matches(one.title, one.cause || "", one.application, one.name));
-    $("problems").replaceChildren(...cards.slice(0, narrow() ? 20 : MORE).map(problemCard));
-    if (cards.length > (narrow() ? 20 : MORE)) $("problems").append(el("li", { class: "hint" }, `${count(cards.length - (narrow() ? 20 : MORE))} more: spark-events report --json`));
+    const most = allCards ? cards.length : narrow() ? NARROW_CARDS : MORE;
+    $("problems").replaceChildren(...cards.slice(0, most).map(problemCard));
+    if (cards.length > most) $("problems").append(el("li", { class: "more" },
+      el("button", { type: "button", onclick: () => drawAllCards(most) }, `${count(cards.length - most)} more`)));
     const now = data.findings.slice(number).filter((one) => one.now), earlier = data.findings.filter((one) => !one.now);
     $("now").replaceChildren(...now.slice(0, MORE).map(line));
     if (now.length > MORE) $("now").append(el("li", { class: "note" }, el("span"), el("span", null, `${count(now.length - MORE)} more`)));
@@ -128,6 +131,11 @@
     box.querySelector("ul").replaceChildren(...earlier.slice(0, MORE).map(line));
     if (earlier.length > MORE) box.querySelector("ul").append(el("li", { class: "note" }, el("span"), el("span", null, `${count(earlier.length - MORE)} more`)));
     if (!data.is_wrong && earlier.length && !narrow()) box.open = true;
+  }
+  function drawAllCards(first) {
+    allCards = true;
+    drawFindings();
+    $("problems").children[first]?.querySelector("button").focus();
   }
   function problemCard(one) {
     const id = `incident=${one.id}`;
@@ -160,7 +168,9 @@
   }
   function showIncident() {
     for (const each of document.querySelectorAll(".problem.chosen")) each.classList.remove("chosen");
-    const found = location.hash.startsWith("#incident=") && $(decodeURIComponent(location.hash.slice(1)));
+    const id = location.hash.startsWith("#incident=") ? decodeURIComponent(location.hash.slice(1)) : "";
+    if (id && !$(id) && data.problems.some((one) => `incident=${one.id}` === id)) drawAllCards(0);
+    const found = id && $(id);
     if (found) { found.classList.add("chosen"); found.scrollIntoView({ block: "center" }); }
   }
   function utcWhen(millis) {

@@ -141,10 +141,10 @@ def read_identity(settings: Settings) -> IdentityConfig:
             )
     for name in config.identity:
         if name not in tags:
-            missing = settings.as_written(f"{_TAGS}.{name}")
+            key, missing = settings.as_written("events.identity"), settings.as_written(f"{_TAGS}.{name}")
             settings.add_problem(
                 "events.identity",
-                f"events.identity: given {name!r}, but {missing} is not set; set it, or remove the name; "
+                f"{key}: given {name!r}, but {missing} is not set; set it, or remove the name; "
                 f"known tags: {', '.join(tags) or 'none'}",
             )
     return dataclasses.replace(config, tags=tags)

@@ -26,7 +26,7 @@ COLUMNS = {
     "spark_events_now": "kind, entity, subject, app_id, since_ts_millis, times, cause, failure_class, incident_key,"
     " event_id, usual_ms, failed_runs, silent_since_ts_millis,"
     " running_since_ts_millis, environment",
-    "spark_events_silent_runs": "entity, subject, app_id, since_ts_millis, usual_ms, is_latest, environment",
+    "spark_events_silent_runs": "entity, subject, app_id, since_ts_millis, usual_ms, is_latest, limit_ms, environment",
     "spark_events_silent": "entity, subject, since_ts_millis, whose_silence, usual_ms, environment",
     "spark_events_incidents": "incident_key, kind, subject, opened_ts_millis, closed_ts_millis, alarms, environment",
     "spark_events_sla_violations": "app_id, query_name, environment",

@@ -364,7 +364,6 @@ def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_header_may_have_latin_1_characters() -> None:
-    """A header may contain characters of ISO 8859-1."""
     with Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, "headers": "X-Who: Zoë", **IMPATIENT}) as running:
             running.deliver([event(1)])

@@ -110,7 +110,7 @@ def test_python_that_cannot_run_the_sidecar_is_reported(
 ) -> None:
     """A Python that cannot run the sidecar is reported, because the command starts this Python to test it."""
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={python}"]) == 1
-    assert wrong(capsys.readouterr().out) == [f"events.python: given {python!r}, {reason}"]
+    assert wrong(capsys.readouterr().out) == [f"spark.events.python: given {python!r}, {reason}"]
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={sys.executable}"]) == 0
 
 
@@ -125,7 +125,7 @@ def test_events_python_may_be_a_reference(
     capsys.readouterr()
     assert main(prompts) == 1
     reason = "which cannot be run: No such file or directory"
-    assert wrong(capsys.readouterr().out) == [f"events.python: given '${{env:OUR_PYTHON}}', {reason}"]
+    assert wrong(capsys.readouterr().out) == [f"spark.events.python: given '${{env:OUR_PYTHON}}', {reason}"]
     monkeypatch.delenv("OUR_PYTHON")
     assert main(prompts) == 1
     (missing,) = wrong(capsys.readouterr().out)

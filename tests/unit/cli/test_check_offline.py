@@ -43,6 +43,9 @@ def test_the_file_of_another_machine_is_valid(tmp_path: Path, capsys: pytest.Cap
     printed = capsys.readouterr().out
     assert "spark.events.reporter.page.routing-key, spark.events.reporter.slack.url" in printed
     assert "advice" not in printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["page", "webhook", "at-least-once", "thread"] in rows
+    assert ["slack", "webhook", "best-effort", "thread"] in rows
     assert check(tmp_path, PRODUCTION) == 1
     assert "no such file: /opt/spark-events/spark-events-shim.jar" in capsys.readouterr().out
 
@@ -74,3 +77,11 @@ def test_alerts_without_links_and_tags_get_advice(tmp_path: Path, capsys: pytest
     assert check(tmp_path, text, "--offline") == 0
     printed = capsys.readouterr().out
     assert [part in printed for part in ("link.history: not set", "link.runbook: not set", "tags.<name>")] == [True] * 3
+
+
+def test_a_reporter_whose_only_url_is_elsewhere_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The default reporter, which runs if none is configured, is not."""
+    text = "events.reporter.page.type webhook\nevents.reporter.page.format slack\nevents.reporter.page.url ${env:URL}\n"
+    assert check(tmp_path, text, "--offline") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in rows if row[1:2] in (["webhook"], ["log"])] == [["page", "webhook", "best-effort", "thread"]]

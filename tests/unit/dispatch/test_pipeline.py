@@ -153,6 +153,21 @@ def test_an_invalid_default_filter_is_a_problem_of_the_type() -> None:
     assert problem.startswith("events.reporter.mine.type: cannot be used: default_includes: pattern 1 is invalid")
 
 
+@pytest.mark.parametrize("prefix", ["", "spark."])
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"events.reporter.mine.type": f"{__name__}:BadDefault", "events.reporter.mine.colour": "red"}, "mine.type"),
+        ({"events.reporter.a b.type": "log"}, "a…"),
+        ({"events.reporter.a.type": "file"}, "a.path"),
+    ],
+)
+def test_a_problem_has_the_prefix_that_the_user_wrote(prefix: str, settings: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(Settings.of({f"{prefix}{name}": value for name, value in settings.items()}, "a file"))
+    assert caught.value.problems[0].startswith(f"{prefix}events.reporter.{key}: ")
+
+
 def test_a_user_s_reporter_gets_its_config_and_events() -> None:
     """A reporter of type package.module:Class with its own keys works like a built-in reporter."""
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")

@@ -7,6 +7,7 @@ import pytest
 from spark_events.records.event_log.logged_writes import WriteLines
 from spark_events.records.event_log.redaction import Redaction
 from spark_events.records.event_log.shapes import (
+    Accumulable,
     AccumulatorUpdatesLine,
     AdaptiveUpdateLine,
     PlanMetric,
@@ -95,6 +96,26 @@ def test_the_numbers_are_those_of_the_execution_that_counts(description: str, wr
     log.lines.updated(AccumulatorUpdatesLine(2, [(7, 5)]))
     found = [record for record in (log.ended(2), log.ended(1)) if record is not None]
     assert [(one.execution_id, one.metrics["number of output rows"]) for one in found] == writes
+
+
+@pytest.mark.parametrize("name", ["ReplaceData t", FILES])
+def test_rows_that_tasks_count_are_those_of_the_merge_below_the_write(name: str) -> None:
+    """The merge may be planned again. Other metrics of tasks, and those of a write to files, are not the write's."""
+    log = Log()
+    for number, again in ((10, False), (20, True)):
+        names = ("number of target rows deleted", "spill size")
+        metrics = [PlanMetric(metric, number + index) for index, metric in enumerate(names)]
+        merge = PlanNode(node_name="MergeRows", metrics=metrics)
+        plan = PlanNode(node_name=name, simple_string=name, children=[PlanNode(node_name="Sort", children=[merge])])
+        if again:
+            log.lines.planned(AdaptiveUpdateLine(1, spark_plan_info=plan))
+        else:
+            log.lines.started(SqlExecutionStartLine(1, None, "", "", spark_plan_info=plan))
+    log.lines.stage_completed([Accumulable(10, "9"), Accumulable(20, "2"), Accumulable(21, "5"), Accumulable(22, [])])
+    written = log.ended(1)
+    assert (None if written is None else written.metrics) == (
+        None if name == FILES else {"number of target rows deleted": 2}
+    )
 
 
 @pytest.mark.parametrize("again", [False, True])

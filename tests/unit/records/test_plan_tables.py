@@ -47,6 +47,8 @@ def write(name: str, arguments: str) -> PlannedNode:
             ["spark_catalog.default.t"],
         ),
         ([write("AppendData", "x.Y$$Lambda@1, IcebergWrite(table=local.db.t, format=PARQUET)")], [], ["local.db.t"]),
+        ([write("AppendData mem.ns.t", "org.apache.spark.In$$anon$1@443c71ba")], [], ["mem.ns.t"]),
+        ([write("OverwriteByExpression mem.`my ns`.t", "x.Y@1")], [], ["mem.my ns.t"]),
         ([write("Execute SaveIntoDataSourceCommand", "x.J@1, [dbtable=public.t, url=u]")], [], ["public.t"]),
         (
             [write("AppendDataExecV1", "DeltaTableV2(o.a.s.SparkSession@1f,file:/w/t,Some(CatalogTable(")],

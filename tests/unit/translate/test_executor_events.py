@@ -191,6 +191,19 @@ def test_a_stage_that_cannot_be_scheduled_is_reported() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["exclusion", "unschedulable"])
+def test_an_exclusion_from_a_stage_names_the_client_of_the_stage(kind: str) -> None:
+    session = "839c8b37-e5f1-4496-83ce-6ca71c9ee9bb"
+    tags = f"SparkConnect_OperationTag_User_ada_Session_{session}_Operation_{session}"
+    stage = {"stage_id": 23, "attempt": 1, "time": START}
+    submitted = {"kind": "stage_submitted", "name": "s", "tasks": 2, "properties": {"spark.job.tags": tags}, **stage}
+    about = {"kind": kind, "excluded": True, "unschedulable": True, "executor_id": "7", "failures": 2}
+    _, (event,) = translated([application_start(), submitted, {**about, **stage}])
+    assert event.attributes["spark.connect.user_id"] == "ada"
+    assert event.attributes["spark.connect.session_id"] == session
+    assert "stage 23 (user 'ada', session 839c8b37) " in event.body.lower()
+
+
 def test_exclusions_beyond_the_limit_are_counted_apart_from_losses() -> None:
     excluded = [
         {"kind": "exclusion", "excluded": True, "executor_id": str(number), "time": START} for number in range(5)

@@ -43,6 +43,39 @@ def test_a_command_that_creates_a_table_may_append(nodes: dict[str, str], mode: 
     assert event.attributes["spark.write.mode"] == mode
 
 
+@pytest.mark.parametrize(
+    ("node", "target"),
+    [
+        ("ReplaceData mem.ns.t x.In$$anon$1@443c71ba", "mem.ns.t"),
+        ("AppendData x.Y$$Lambda@1, IcebergWrite(table=local.db.t, format=PARQUET)", "local.db.t"),
+        ("AppendDataExecV1 RelationV2[id#4L] a.b.c", "a.b.c"),
+    ],
+)
+def test_a_write_of_a_connector_names_its_table(node: str, target: str) -> None:
+    """Since Spark 4.3, the name of the node ends with the table."""
+    (event,) = written({"7": node})
+    assert event.attributes["spark.write.target"] == target
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changes", "amount"),
+    [
+        ({"number of target rows updated": 1_204}, (0, 1_204, 0, 0), "data (1,204 updated)"),
+        # Delta Lake reports zeros itself.
+        ({"number of rows deleted.": 2, "number of rows copied.": 0}, (None, None, 2, 0), "data (2 deleted)"),
+        ({"number of output rows": 3}, (None,) * 4, "3 rows"),
+    ],
+)
+def test_the_rows_that_a_merge_changed_are_attributes(
+    metrics: dict[str, int], changes: tuple[int | None, ...], amount: str
+) -> None:
+    """Spark omits the counts of a merge that are 0."""
+    (event,) = written({"7": "ReplaceData mem.ns.t x"}, metrics=metrics)
+    names = ("inserted", "updated", "deleted", "copied")
+    assert tuple(event.attributes.get(f"spark.write.rows_{name}") for name in names) == changes
+    assert f" wrote {amount} to mem.ns.t" in event.body
+
+
 def test_a_write_in_the_session_of_a_query_belongs_to_its_batch() -> None:
     """Spark Connect runs ``foreachBatch`` in a session of the query, and its executions do not name the batch."""
     batch = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "3", "spark.job.tags": IN_QUERY}

@@ -128,6 +128,7 @@ public class RecordingListener extends ExclusionListener {
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
+    run(() -> writes.stageCompleted(event.stageInfo()));
     run(() -> {
       jobs.stageEnded(stages.completed(event), event.stageInfo().failureReason().isDefined());
       hand(totals.recordIfDue(StageRecords.time(event.stageInfo().completionTime())));

@@ -38,6 +38,13 @@ final class WriteCommand {
               + "|(?:Atomic)?(?:Create|Replace)\\w*AsSelect");
   private static final String NO_WRITE = "NoopWrite";
   private static final String UNION = "Union";
+  /** The node below a write that merges rows. */
+  private static final String MERGE_ROWS = "MergeRows";
+  /** Maximum number of nodes between a write and the node that merges its rows. */
+  private static final int DEEPEST_MERGE = 32;
+  /** Numbers of rows that tasks count, and not the driver. */
+  private static final Pattern COUNTED_BY_TASKS =
+      Pattern.compile("number of (?:target rows .+|(?:copied|deleted|inserted|updated) rows)");
 
   /** Whether a nested execution may be the write. */
   final boolean writesInside;
@@ -51,6 +58,8 @@ final class WriteCommand {
   /** Whether success means that data was written. */
   private final boolean writesIfSuccessful;
   private final Map<Long, String> names;
+  /** The metrics that tasks count, by accumulator. */
+  private final Map<Long, String> counts = new LinkedHashMap<>();
 
   private WriteCommand(SparkPlanInfo node, String description, boolean isAlone) {
     String name = node.nodeName();
@@ -73,6 +82,9 @@ final class WriteCommand {
     boolean isKnown = isConnector && !arguments.isEmpty() && !arguments.endsWith(IGNORE);
     writesIfSuccessful = isKnown || isV2;
     names = PlanTree.metrics(node);
+    if (isV2) {
+      findCounts(node);
+    }
   }
 
   /** Returns the writes of a plan; an empty list if it does not write. */
@@ -92,6 +104,42 @@ final class WriteCommand {
       Map<Long, String> names = writes.get(index).names;
       names.clear();
       names.putAll(PlanTree.metrics(nodes.get(index)));
+      if (V2.matcher(nodes.get(index).nodeName()).lookingAt()) {
+        writes.get(index).findCounts(nodes.get(index));
+      }
+    }
+  }
+
+  private void findCounts(SparkPlanInfo write) {
+    counts.clear();
+    PlanTree.metrics(write).forEach(this::noteCount);
+    List<SparkPlanInfo> children = PlanTree.children(write);
+    for (int depth = 0; depth < DEEPEST_MERGE && children.size() == 1; depth++) {
+      SparkPlanInfo node = children.get(0);
+      if (MERGE_ROWS.equals(node.nodeName())) {
+        PlanTree.metrics(node).forEach(this::noteCount);
+        return;
+      }
+      children = PlanTree.children(node);
+    }
+  }
+
+  private void noteCount(long accumulator, String name) {
+    if (COUNTED_BY_TASKS.matcher(name).matches()) {
+      counts.put(accumulator, name);
+    }
+  }
+
+  /** Returns whether tasks count rows for this write. */
+  boolean hasCounts() {
+    return !counts.isEmpty();
+  }
+
+  /** Notes the value that a stage's tasks have counted, if the accumulator is one of this write. */
+  void counted(long accumulator, long value) {
+    String name = counts.get(accumulator);
+    if (name != null) {
+      values.put(name, value);
     }
   }
 

@@ -2,6 +2,7 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.BoundedMap;
 import io.sparkevents.queue.Record;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -9,7 +10,9 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -139,6 +142,29 @@ final class WriteRecords {
         Tuple2<?, ?> update = (Tuple2<?, ?>) updates.next();
         long accumulator = ((Number) update._1()).longValue();
         write.commands.forEach(command -> command.updated(accumulator, ((Number) update._2()).longValue()));
+      }
+    }
+  }
+
+  /** Notes the rows that the tasks of a stage have counted for running writes, such as the rows that a merge deleted. */
+  void stageCompleted(StageInfo stage) {
+    List<WriteCommand> counting = new ArrayList<>();
+    for (Write write : running.values()) {
+      for (WriteCommand command : write.commands) {
+        if (command.hasCounts()) {
+          counting.add(command);
+        }
+      }
+    }
+    if (counting.isEmpty()) {
+      return;
+    }
+    Iterator<AccumulableInfo> accumulables = stage.accumulables().valuesIterator();
+    while (accumulables.hasNext()) {
+      AccumulableInfo accumulable = accumulables.next();
+      Option<Object> value = accumulable.value();
+      if (value.isDefined() && value.get() instanceof Long) {
+        counting.forEach(command -> command.counted(accumulable.id(), (Long) value.get()));
       }
     }
   }
