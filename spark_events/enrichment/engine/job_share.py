@@ -29,12 +29,15 @@ class JobShareTuning:
 
     Attributes:
         collect_seconds: how long calls accumulate before a lease request.
+        min_seconds: minimum time between two requests for amounts, so that a lease contains several calls if calls
+            are frequent. The ledger's credit does not expire in this time.
         max_seconds: maximum time between two requests.
         max_slots: maximum number of time slots in one request; the next request contains the remaining slots.
         spare_ratio: fraction of its permitted calls in flight that a task keeps for its next calls.
     """
 
     collect_seconds: float = 0.005
+    min_seconds: float = 0.05
     max_seconds: float = 1.0
     max_slots: int = 500
     spare_ratio: float = 0.125
@@ -247,7 +250,9 @@ class JobShare:
                     await asyncio.wait_for(self._news.wait(), self._tuning.max_seconds)
                 except asyncio.TimeoutError:
                     continue
-            await asyncio.sleep(self._tuning.collect_seconds)
+            # Calls in flight are free again after each call, and other tasks wait for them.
+            least = 0.0 if self._limits.in_flight is not None else asked + self._tuning.min_seconds - self._clock()
+            await asyncio.sleep(max(self._tuning.collect_seconds, least))
 
     def ask(self, *, is_last: bool = False) -> Ask:
         """Return the next request, which also returns the unused part of the current lease.

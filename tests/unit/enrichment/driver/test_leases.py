@@ -129,6 +129,37 @@ def test_the_rest_of_a_lease_is_returned_at_the_end_of_a_task(loop: BackgroundLo
             loop.submit(call(other)).result(SECONDS)
 
 
+@pytest.mark.parametrize("limits", [JobLimits(calls_per_second=300), JobLimits(amount_per_minute=18_000)])
+def test_a_lease_contains_several_frequent_calls(limits: JobLimits) -> None:
+    """A task sends no request for each call, and still reaches the limit."""
+    requests: list[float] = []
+
+    async def calls() -> float:
+        ledger, share = Ledger(limits, virtual_now), JobShare(limits, None, virtual_now)
+
+        async def lease(ask: Ask) -> Lease:
+            requests.append(virtual_now())
+            return await leased(ledger, 0, ask)
+
+        requesting = asyncio.ensure_future(share.run(lease))
+
+        async def call() -> None:
+            await share.wait([1.0], again=False)
+            share.ended()
+
+        began = virtual_now()
+        await asyncio.gather(*[call() for _ in range(900)])
+        rate = 900 / (virtual_now() - began)
+        requesting.cancel()
+        await asyncio.wait([requesting])
+        return rate
+
+    rate, _ = run(calls())
+    assert rate > 0.95 * 300
+    assert min(later - earlier for earlier, later in itertools.pairwise(requests)) > 0.0499
+    assert len(requests) < 900 / 5
+
+
 @pytest.mark.parametrize(
     "message",
     [
