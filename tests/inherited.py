@@ -12,4 +12,5 @@ from types import MappingProxyType
 
 __all__ = ["INHERITED"]
 
-INHERITED: Mapping[str, str] = MappingProxyType(dict(os.environ))
+#: pytest-xdist sets COLUMNS in its processes, and commands would divide their lines.
+INHERITED: Mapping[str, str] = MappingProxyType({key: text for key, text in os.environ.items() if key != "COLUMNS"})

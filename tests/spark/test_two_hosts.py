@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,17 +47,38 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab, cluster: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Run the job; return the live events and the replayed ones."""
+def run(lab: Lab, cluster: Cluster) -> Run:
+    """Run the job."""
     small = {**SMALL_SPARK, "spark.master": cluster.master}
     reporter = file_reporter(Path("{folder}/events.jsonl"))
     run = lab.run("two_hosts.py", small=small, defaults={**two_lines(), **PATIENT, **SETTINGS, **reporter})
     assert (run.process.returncode, run.own_messages) == (0, []), run.tail()
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the live events and the replayed ones."""
     return run.events(), _replayed(run)
 
 
-def _replayed(run: Run) -> list[dict[str, Any]]:
+def _log(run: Run) -> Path:
     (log,) = run.folder.glob("app-*")
+    return log
+
+
+def _copies(run: Run, kind: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the stages and the other fields of Spark's records about speculative copies."""
+    lines = [json.loads(line) for line in _log(run).read_text(encoding="utf-8").splitlines()]
+    return [
+        (line["Stage ID"], line)
+        for line in lines
+        if line["Event"] == f"SparkListenerTask{kind}" and line["Task Info"]["Speculative"]
+    ]
+
+
+def _replayed(run: Run) -> list[dict[str, Any]]:
+    log = _log(run)
     path = run.folder / "replayed.jsonl"
     settings = {"events.reporters": "audit", "events.reporter.audit.type": "file"}
     done = replay(run, log, settings={**settings, "events.reporter.audit.path": str(path)})
@@ -71,15 +94,22 @@ def events(
     return runs[request.param == "replayed"]
 
 
-def test_copies_that_won_and_lost_are_counted(events: list[dict[str, Any]]) -> None:
-    """A copy that loses to the last task of its stage ends after the stage."""
+def test_copies_that_won_and_lost_are_counted(events: list[dict[str, Any]], run: Run) -> None:
+    """A copy that loses to the last task of its stage ends after the stage.
+
+    On a busy machine, Spark also copies tasks that do not hang, so Spark's own records are the truth.
+    """
+    copies = Counter(stage for stage, _ in _copies(run, "Start"))
+    won = Counter(stage for stage, end in _copies(run, "End") if end["Task End Reason"]["Reason"] == "Success")
+    assert (won[0] > 0, copies[1] > won[1]) == (True, True)
     stages = [event for event in events if event["name"] == "StageSummaryEvent"]
     words = [re.search(r"of its speculative copies, (.*? lost)", stage["body"]) for stage in stages[:2]]
-    assert [found and found[1] for found in words] == ["1 won and 0 lost", "0 won and 1 lost"]
+    lost = [f"{won[stage]} won and {copies[stage] - won[stage]} lost" for stage in (0, 1)]
+    assert [found and found[1] for found in words] == lost
     counts = [
         [stage["attributes"][f"spark.stage.tasks_speculative{of}"] for of in ("", "_won")] for stage in stages[:2]
     ]
-    assert counts == [[1, 1], [1, 0]]
+    assert counts == [[copies[stage], won[stage]] for stage in (0, 1)]
 
 
 def test_a_host_is_excluded(events: list[dict[str, Any]]) -> None:
